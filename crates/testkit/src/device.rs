@@ -170,12 +170,12 @@ impl SimDevice {
         self.changed.notify_all();
     }
 
-    /// Waits until at least `n` reads are held at the gate.
+    /// How many reads are held at the gate.
     pub fn held_reads(&self) -> usize {
         self.state.lock().held_reads()
     }
 
-    /// Waits until that many are.
+    /// Waits until at least `n` reads are held at the gate.
     pub fn wait_for_held_reads(&self, n: usize) {
         let mut state = self.state.lock();
         while state.held_reads() < n {

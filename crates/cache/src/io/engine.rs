@@ -9,8 +9,7 @@
 //! [`READS_MAX`] with those of threads, and [`QUEUED_READS_MIN`] always; the others are kept back.
 //!
 //! A run is kept in a slot until its transfer is complete, be the thread that wanted it there or
-//! not: the slot owns it, and with it the memory. The tag of a transfer is the
-//! number of its slot.
+//! not: the slot owns it, and with it the memory. The tag of a transfer is the number of its slot.
 //!
 //! Who brings a page in so waits for the page like everybody else, and finds the pin in the slot,
 //! for which it has a ticket (`file/ticket.rs`). A task may be dropped while it waits:
@@ -51,7 +50,7 @@ const BUSY_READS: u32 = 2;
 pub(crate) const OWN_READS_MAX: u32 = if cfg!(shuttle) { 1 } else { 192 };
 
 /// With this many reads, of threads themselves and queued, no queued one is begun: a few of those
-/// 256 requests are left to others. Chosen by measurement: with all, a third of the sleeps of 512
+/// 256 requests are left to others. Chosen by measurement: with all, a quarter of the sleeps of 512
 /// threads that read in order were for a request.
 pub(crate) const READS_MAX: u32 = if cfg!(shuttle) { 2 } else { 224 };
 
