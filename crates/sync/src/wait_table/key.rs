@@ -3,7 +3,7 @@
 /// What a thread waits for, in a table that serves pages, blocks of pages and addresses. Any other
 /// type that is `Copy + Eq + Hash` can be a table's key as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(shuttle), derive(Hash))]
+#[cfg_attr(not(any(loom, shuttle)), derive(Hash))]
 pub enum WaitKey {
     /// A page of a file.
     Page {
@@ -25,9 +25,9 @@ pub enum WaitKey {
     Address(usize),
 }
 
-/// Under shuttle a run is to be repeated, so nothing may follow from an address. Where a hash puts
+/// A checker repeats a run step by step, so nothing may follow from an address. Where a hash puts
 /// a waiter decides how many others one passes on the way there.
-#[cfg(shuttle)]
+#[cfg(any(loom, shuttle))]
 impl std::hash::Hash for WaitKey {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         match *self {
