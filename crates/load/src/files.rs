@@ -7,6 +7,7 @@ mod memory;
 mod mixed;
 mod numbered;
 mod queued;
+mod queued_writes;
 mod scratch;
 
 pub(crate) use aligned::AlignedBytes;
@@ -16,4 +17,5 @@ pub(crate) use memory::{PAGE_BYTES, capacity_bytes};
 pub(crate) use mixed::MixedFile;
 pub(crate) use numbered::{device_read_bytes, write_numbered_pages, write_pages};
 pub(crate) use queued::QueuedReads;
+pub(crate) use queued_writes::QueuedWrites;
 pub(crate) use scratch::{ScratchDir, check_space};

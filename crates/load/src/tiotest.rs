@@ -21,7 +21,7 @@ use unherd::Io;
 
 use crate::{Better, Description, Impl, Job, Kind, LoadError, Metric, Param, Round, Workload};
 
-use crate::files::Way;
+use crate::files::{QueuedWrites, Way};
 use cached::Filter;
 use plan::Plan;
 
@@ -41,6 +41,10 @@ const IMPLS: &[Impl] = &[
     Impl {
         name: "kernel-direct",
         about: "direct I/O, no cache: the floor of sequential phases, a transfer a block in others",
+    },
+    Impl {
+        name: "floor",
+        about: "the same, and random writes are kept until the sync, and go sorted through one ring",
     },
     Impl { name: "unherd", about: "the page cache of unherd, direct I/O below" },
     Impl { name: "unherd-threads", about: "the same with 4 I/O threads in place of a ring" },
@@ -71,10 +75,15 @@ impl Workload for TioTest {
 
     fn run(&self, job: &Job) -> Result<Round, LoadError> {
         let plan = Plan::of(job)?;
+        let setup = |error: std::io::Error| LoadError::Setup {
+            name: job.with.clone(),
+            message: error.to_string(),
+        };
         match job.with.as_str() {
             "kernel" => kernel::run(job, &plan, Way::Buffered),
             "kernel-dontcache" => kernel::run(job, &plan, Way::DontCache),
-            "kernel-direct" => direct::run(job, &plan),
+            "kernel-direct" => direct::run(job, &plan, None),
+            "floor" => direct::run(job, &plan, Some(&QueuedWrites::new().map_err(setup)?)),
             "unherd" => cached::run(job, &plan, Filter::ByKey, Io::Ring),
             "unherd-threads" => cached::run(job, &plan, Filter::ByKey, Io::Threads(IO_THREADS)),
             "unherd-nofilter" => cached::run(job, &plan, Filter::Nothing, Io::Ring),

@@ -1,52 +1,83 @@
-//! `kernel-direct`: direct I/O, and no cache. What a cache must do at least: each block is copied
-//! once, and blocks that follow each other move together.
+//! `kernel-direct` and `floor`: direct I/O, and no cache. What a cache must do at least: each block
+//! is copied once, and blocks that follow each other move together.
+//!
+//! Blocks that do not follow each other `kernel-direct` writes one by one, each when it comes. What
+//! a cache could do with them at best `floor` does: it keeps them, as far as there is memory, and
+//! at the sync writes each of them once, in the order of the file, through a ring that one thread
+//! has for all.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 
+use unherd_sys::DeviceFile;
 use unherd_sys::primitives::Mutex;
 
 use super::phases::{self, TestFile};
 use super::plan::Plan;
-use crate::files::{AlignedBytes, KernelFile, Way};
+use crate::files::{AlignedBytes, KernelFile, QueuedWrites, Way};
 use crate::{Job, LoadError, Round, Span};
 
 /// Larger transfers gain little.
 const LARGE_BYTES_MAX: usize = 1 << 20;
 
-/// All threads' buffers take one part in this many of the memory: half of it, as a cache that has
-/// one window under way for each thread and one in use.
-const BUFFERS_PART: u64 = 2;
+/// What follows each other takes one part in this many of the memory: half of it, as in a cache that
+/// has one window under way for each thread and one in use.
+const LARGE_PART: usize = 2;
 
-pub(super) fn run(job: &Job, plan: &Plan) -> Result<Round, LoadError> {
-    let each_bytes = job.memory_bytes()? / BUFFERS_PART / plan.threads as u64;
-    let large_bytes = (each_bytes as usize).clamp(1, LARGE_BYTES_MAX);
-    let large_bytes = (large_bytes / plan.block_bytes).max(1) * plan.block_bytes;
-    let mut memory = AlignedBytes::on_huge_pages(large_bytes * plan.threads)?;
-    let buffers = Mutex::new(memory.chunks_exact_mut(large_bytes));
+/// Random writes are kept, and go through `ring`, if there is one.
+pub(super) fn run(job: &Job, plan: &Plan, ring: Option<&QueuedWrites>) -> Result<Round, LoadError> {
+    let whole_blocks = |bytes: usize| (bytes / plan.block_bytes).max(1) * plan.block_bytes;
+    let each_bytes = (job.memory_bytes()? / plan.threads as u64) as usize;
+    let large_bytes = whole_blocks((each_bytes / LARGE_PART).min(LARGE_BYTES_MAX));
+    let each_bytes = if ring.is_some() { whole_blocks(each_bytes) } else { large_bytes };
+    let mut memory = AlignedBytes::on_huge_pages(each_bytes * plan.threads)?;
+    let buffers = Mutex::new(memory.chunks_exact_mut(each_bytes));
     phases::run(job, plan, Span::default(), |path| {
         let file = KernelFile::create(path, Way::Direct)?;
         let Some(bytes) = buffers.lock().next() else { unreachable!("a buffer for each file") };
-        let buffer = Buffer { bytes, offset: 0, len: 0, is_dirty: false, file_bytes: 0 };
-        Ok(DirectFile { file, buffer: Mutex::new(buffer) })
+        let queued = ring.map(|ring| Ok::<_, io::Error>((ring, ring.open(path)?))).transpose()?;
+        Ok(DirectFile { file, queued, buffer: Mutex::new(Buffer::new(bytes, large_bytes)) })
     })
 }
 
 struct DirectFile<'a> {
     file: KernelFile,
+    /// The same file in the ring, if random writes go there.
+    queued: Option<(&'a QueuedWrites, DeviceFile)>,
     buffer: Mutex<Buffer<'a>>,
 }
 
-/// A part of the file: what was read last, or is to be written.
+impl Drop for DirectFile<'_> {
+    fn drop(&mut self) {
+        if let Some((ring, file)) = self.queued {
+            ring.close(file);
+        }
+    }
+}
+
+/// A part of the file, which was read last or is to be written; or blocks to be written.
 struct Buffer<'a> {
     bytes: &'a mut [u8],
+    /// The longest part.
+    large_bytes: usize,
     offset: u64,
     len: usize,
     is_dirty: bool,
+    /// Where blocks stand in `bytes` that are kept, by their offsets. While there are any, no part
+    /// of the file is here.
+    kept: BTreeMap<u64, usize>,
+    block_bytes: usize,
     file_bytes: u64,
 }
 
-impl Buffer<'_> {
+impl<'a> Buffer<'a> {
+    fn new(bytes: &'a mut [u8], large_bytes: usize) -> Self {
+        let (offset, len, is_dirty, file_bytes) = (0, 0, false, 0);
+        let (kept, block_bytes) = (BTreeMap::new(), 0);
+        Self { bytes, large_bytes, offset, len, is_dirty, kept, block_bytes, file_bytes }
+    }
+
     fn end(&self) -> u64 {
         self.offset + self.len as u64
     }
@@ -57,23 +88,41 @@ impl Buffer<'_> {
         (at + block.len() <= self.len).then_some(at..at + block.len())
     }
 
-    fn flush(&mut self, file: &KernelFile) -> io::Result<()> {
-        if std::mem::take(&mut self.is_dirty) {
-            file.write_at(&self.bytes[..self.len], self.offset)?;
+    /// Keeps a block, if there is room for it.
+    fn keep(&mut self, block: &[u8], offset: u64) -> bool {
+        let next = self.kept.len() * block.len();
+        if next + block.len() > self.bytes.len() && !self.kept.contains_key(&offset) {
+            return false;
         }
-        Ok(())
+        (self.len, self.block_bytes) = (0, block.len());
+        let at = *self.kept.entry(offset).or_insert(next);
+        self.bytes[at..at + block.len()].copy_from_slice(block);
+        true
+    }
+}
+
+impl DirectFile<'_> {
+    fn flush(&self, buffer: &mut Buffer<'_>) -> io::Result<()> {
+        if std::mem::take(&mut buffer.is_dirty) {
+            self.file.write_at(&buffer.bytes[..buffer.len], buffer.offset)?;
+        }
+        let kept = std::mem::take(&mut buffer.kept);
+        let block =
+            |(offset, at): (u64, usize)| (&buffer.bytes[at..at + buffer.block_bytes], offset);
+        let blocks: Vec<_> = kept.into_iter().map(block).collect();
+        self.queued.map_or(Ok(()), |(ring, file)| ring.write(file, &blocks))
     }
 
-    /// As much as there is room for, if the block follows the one before; else the block alone.
-    fn fill(&mut self, file: &KernelFile, block: &[u8], offset: u64) -> io::Result<()> {
-        self.flush(file)?;
-        let rest_bytes = self.file_bytes.saturating_sub(offset) as usize;
-        let most = if offset == self.end() { self.bytes.len() } else { block.len() };
+    /// Reads as much as there is room for, if the block follows the one before; else it alone.
+    fn fill(&self, buffer: &mut Buffer<'_>, block: &[u8], offset: u64) -> io::Result<()> {
+        self.flush(buffer)?;
+        let rest_bytes = buffer.file_bytes.saturating_sub(offset) as usize;
+        let most = if offset == buffer.end() { buffer.large_bytes } else { block.len() };
         let len = most.min(rest_bytes);
         // Nothing is there if it fails.
-        self.len = 0;
-        file.read_at(&mut self.bytes[..len], offset)?;
-        (self.offset, self.len) = (offset, len);
+        buffer.len = 0;
+        self.file.read_at(&mut buffer.bytes[..len], offset)?;
+        (buffer.offset, buffer.len) = (offset, len);
         Ok(())
     }
 }
@@ -82,7 +131,7 @@ impl TestFile for DirectFile<'_> {
     fn read_at(&self, block: &mut [u8], offset: u64) -> io::Result<()> {
         let mut buffer = self.buffer.lock();
         if buffer.range_of(block, offset).is_none() {
-            buffer.fill(&self.file, block, offset)?;
+            self.fill(&mut buffer, block, offset)?;
         }
         let range = buffer.range_of(block, offset).ok_or(io::ErrorKind::UnexpectedEof)?;
         block.copy_from_slice(&buffer.bytes[range]);
@@ -92,8 +141,16 @@ impl TestFile for DirectFile<'_> {
     fn write_at(&self, block: &[u8], offset: u64) -> io::Result<()> {
         let mut buffer = self.buffer.lock();
         let follows = buffer.is_dirty && offset == buffer.end();
-        if !follows || buffer.len + block.len() > buffer.bytes.len() {
-            buffer.flush(&self.file)?;
+        // What makes the file longer is not at random.
+        if self.queued.is_some() && !follows && offset < buffer.file_bytes {
+            if buffer.is_dirty || !buffer.keep(block, offset) {
+                self.flush(&mut buffer)?;
+                buffer.keep(block, offset);
+            }
+            return Ok(());
+        }
+        if !follows || buffer.len + block.len() > buffer.large_bytes {
+            self.flush(&mut buffer)?;
             (buffer.offset, buffer.len) = (offset, 0);
         }
         let at = buffer.len;
@@ -105,7 +162,7 @@ impl TestFile for DirectFile<'_> {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.buffer.lock().flush(&self.file)?;
+        self.flush(&mut self.buffer.lock())?;
         self.file.sync()
     }
 

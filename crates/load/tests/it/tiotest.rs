@@ -45,7 +45,7 @@ fn check_phases(round: &Value) {
 #[test]
 fn all_implementations_agree() {
     let dir = directory();
-    let impls = ["kernel", "kernel-direct", "unherd", "unherd-threads", "unherd-nofilter"];
+    let impls = ["kernel", "kernel-direct", "floor", "unherd", "unherd-threads", "unherd-nofilter"];
     let rounds = impls.map(|with| {
         let round = small(with, dir.path(), "--memory 10M --seed 5").unwrap();
         check_phases(&round);
@@ -57,6 +57,17 @@ fn all_implementations_agree() {
     }
     let other_seed = small("kernel", dir.path(), "--memory 10M --seed 6").unwrap();
     assert_ne!(other_seed["check"], rounds[0]["check"]);
+}
+
+/// The random writes are four times the memory.
+#[test]
+fn the_floor_writes_what_it_has_no_room_for() {
+    let dir = directory();
+    let checks = ["kernel", "floor"].map(|with| {
+        let round = small(with, dir.path(), "--memory 4M --seed 5 --param random=16M").unwrap();
+        round["check"].clone()
+    });
+    assert_eq!(checks[0], checks[1]);
 }
 
 #[test]
