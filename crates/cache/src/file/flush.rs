@@ -7,11 +7,14 @@ use crate::error::Operation;
 use crate::file::{ChangingPages, Core, DeviceLen, Failure, FileState};
 use crate::frames::State;
 use crate::latch::AloneGuard;
-use crate::page::{ALL_PAGES, PageNo, PageRange, joined};
+use crate::page::{ALL_PAGES, FrameId, PageNo, PageRange, joined};
 use crate::stats::Count;
 
 /// How often the last handle tries to write back what fails, before it gives up.
 const LAST_ATTEMPTS: usize = 3;
+
+/// Pages of a flush that are settled while the set of unclean pages is locked.
+const SETTLED_AT_ONCE: usize = 256;
 
 impl Core {
     /// Writes dirty pages back, those in `pages`, and flushes. Errors are recorded with the file;
@@ -180,34 +183,38 @@ impl Core {
         }
     }
 
-    /// Gives the state to unstable pages that were written up to the end of the period `last`.
+    /// Gives the state to unstable pages that were written up to the end of the period `last`, and
+    /// takes those that are clean, or gone, out of the set of unclean ones.
     fn settle_pages(&self, file: &FileState, last: u64, settled: State) {
-        let mut pages: Vec<PageNo> = file.unclean.lock().iter().collect();
-        // Those that may be clean, or gone.
-        pages.retain(|&page| {
-            let shard = self.pages.shard(file.key(page));
-            let Some(frame) = shard.frame() else { return true };
-            let state = self.frames().word(frame).state();
-            if state != State::Unstable {
-                return state == State::Clean;
-            }
-            let is_settled = self.frames().period(frame) <= last;
-            if is_settled {
-                self.frames().settle(frame, settled);
-                if settled == State::Dirty {
-                    self.files.add_unwritten(file, 1);
+        let mut from = PageNo(0);
+        loop {
+            // Writers of the file wait for the set, so a few at a time.
+            let mut unclean = file.unclean.lock();
+            let pages: Vec<PageNo> = unclean.iter_from(from).take(SETTLED_AT_ONCE).collect();
+            let Some(end) = pages.last() else { return };
+            from = end.next();
+            let mut locked = None;
+            for page in pages {
+                let shard = self.pages.next_shard(&mut locked, file.key(page));
+                // A page that is being changed enters the set before the change ends, so it is kept.
+                if shard.frame().is_none_or(|frame| self.settle_page(file, frame, last, settled)) {
+                    unclean.remove(page);
                 }
             }
-            is_settled && settled == State::Clean
-        });
-        let mut unclean = file.unclean.lock();
-        for page in pages {
-            let shard = self.pages.shard(file.key(page));
-            // A page that is being changed enters the set before the change ends, so it is kept.
-            if shard.frame().is_none_or(|frame| self.frames().word(frame).state() == State::Clean) {
-                unclean.remove(page);
-            }
         }
+    }
+
+    /// As [`Core::settle_pages`], of one page, whose shard is locked. Whether it is clean then.
+    fn settle_page(&self, file: &FileState, frame: FrameId, last: u64, settled: State) -> bool {
+        let state = self.frames().word(frame).state();
+        if state != State::Unstable || self.frames().period(frame) > last {
+            return state == State::Clean;
+        }
+        self.frames().settle(frame, settled);
+        if settled == State::Dirty {
+            self.files.add_unwritten(file, 1);
+        }
+        settled == State::Clean
     }
 
     /// Makes the file `len` bytes long, and of a file with a hook as many more as make whole pages.

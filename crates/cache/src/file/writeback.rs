@@ -103,7 +103,7 @@ impl<'a> Writer<'a> {
 
     /// Whether a write has failed since as all others would.
     fn is_refused(&self) -> bool {
-        self.file.durability.lock().refusals() != self.refusals
+        self.file.unwritten.is_failing() && self.file.durability.lock().refusals() != self.refusals
     }
 
     /// Waits for it under `write-back`.
@@ -155,8 +155,13 @@ impl<'a> Writer<'a> {
     /// which it has.
     fn begin(&mut self, pages: &mut [(PageNo, &PageRange, bool)]) {
         if self.by != By::Caller {
+            let is_unwritten = |page| {
+                // What is missed here is written in the end.
+                let word = self.core.pages.glance(self.file.key(page));
+                word.is_some_and(|word| word.state().is_unwritten())
+            };
             for (page, within, begun) in pages {
-                if self.core.is_unwritten(self.file, *page) && !self.is_refused() {
+                if is_unwritten(*page) && !self.is_refused() {
                     *begun = self.write_page(*page, within);
                 }
             }
@@ -174,6 +179,10 @@ impl<'a> Writer<'a> {
     ) -> bool {
         let Self { core, file, .. } = *self;
         let key = file.key(page);
+        let is_written = |word: Word| matches!(word.state(), State::Clean | State::Unstable);
+        if core.pages.glance(key).is_some_and(is_written) {
+            return true;
+        }
         while let Some(word) = core.word_of(file, page) {
             let busy = match word.state() {
                 // The older version may be the one that was to be written, or was tried.
@@ -567,6 +576,10 @@ impl Core {
         let mut pages = unclean_in(file, ranges);
         let mut writer = Writer::for_sync(self, file, self.who_writes(file, &pages));
         writer.begin(&mut pages);
+        // Transfers end about in the order in which they began: with the last one mostly all have.
+        if let Some((page, within, _)) = pages.iter().rfind(|(.., begun)| *begun) {
+            writer.finish(*page, within, true, changing);
+        }
         let mut held = Vec::new();
         for (page, within, begun) in pages {
             let tried = begun || writer.is_refused();
@@ -599,12 +612,6 @@ impl Core {
             Io::Threads(_) => By::QueueIfIdle,
             _ => By::Queue,
         }
-    }
-
-    /// Whether the page is newer here than on the device.
-    pub(crate) fn is_unwritten(&self, file: &FileState, page: PageNo) -> bool {
-        let word = self.word_of(file, page);
-        word.is_some_and(|word| word.state().is_unwritten())
     }
 
     /// Whether the page may be counted as newer than the device: who changes it now may have found

@@ -344,6 +344,12 @@ impl Look<'_> {
         Word(self.frame.word.load(Ordering::Relaxed)).is_unchanged_since(self.began)
     }
 
+    /// The word as the look began. If nobody has written the page meanwhile, it was that of the
+    /// page's frame then: the key was read in between, and changes under a claim alone.
+    pub(crate) fn word(self) -> Word {
+        self.began
+    }
+
     /// The page was used, unless that `goes_on` with the last use. Whether it had been brought in
     /// ahead, and this was its first use.
     #[inline(always)]

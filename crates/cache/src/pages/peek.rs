@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use unherd_sys::racy;
 
-use crate::frames::{Look, RacyPage};
+use crate::frames::{Look, RacyPage, Word};
 use crate::page::PageKey;
 use crate::pages::Pages;
 use crate::stats::{Count, Tick};
@@ -202,6 +202,13 @@ impl Pages {
     fn begin_look(&self, key: PageKey) -> Option<(RacyPage<'_>, Look<'_>)> {
         let frame = self.index.lookup(key)?;
         Some((self.memory().racy(frame), self.frames().begin_peek(frame, key)?))
+    }
+
+    /// What the word of the page's frame was at a moment since the call began. Takes no lock; `None`
+    /// means nothing.
+    pub(crate) fn glance(&self, key: PageKey) -> Option<Word> {
+        let (_, begun) = self.begin_look(key)?;
+        begun.is_unchanged().then(|| begun.word())
     }
 
     /// Copies a part of the page to `to`, without a pin, if it is there and is not changed just
