@@ -15,7 +15,7 @@ use unherd_sys::primitives::Mutex;
 
 use super::phases::{self, TestFile};
 use super::plan::Plan;
-use crate::files::{AlignedBytes, KernelFile, QueuedWrites, Way};
+use crate::files::{AlignedBytes, KernelFile, QueuedWrites, Way, capacity_bytes};
 use crate::{Job, LoadError, Round, Span};
 
 /// Larger transfers gain little.
@@ -23,14 +23,24 @@ const LARGE_BYTES_MAX: usize = 1 << 20;
 
 /// What follows each other takes one part in this many of the memory: half of it, as in a cache that
 /// has one window under way for each thread and one in use.
-const LARGE_PART: usize = 2;
+const LARGE_PART: u64 = 2;
 
 /// Random writes are kept, and go through `ring`, if there is one.
 pub(super) fn run(job: &Job, plan: &Plan, ring: Option<&QueuedWrites>) -> Result<Round, LoadError> {
-    let whole_blocks = |bytes: usize| (bytes / plan.block_bytes).max(1) * plan.block_bytes;
-    let each_bytes = (job.memory_bytes()? / plan.threads as u64) as usize;
-    let large_bytes = whole_blocks((each_bytes / LARGE_PART).min(LARGE_BYTES_MAX));
-    let each_bytes = if ring.is_some() { whole_blocks(each_bytes) } else { large_bytes };
+    let memory_bytes = job.memory_bytes()?;
+    let each = |bytes: u64, bytes_max: usize| {
+        let each_bytes = ((bytes / plan.threads as u64) as usize).min(bytes_max);
+        (each_bytes / plan.block_bytes).max(1) * plan.block_bytes
+    };
+    let large_bytes = each(memory_bytes / LARGE_PART, LARGE_BYTES_MAX);
+    let each_bytes = match ring {
+        None => large_bytes,
+        // What a cache has.
+        Some(_) => {
+            let bytes = capacity_bytes(memory_bytes, plan.threads, plan.block_bytes)?;
+            each(bytes as u64, usize::MAX).max(large_bytes)
+        }
+    };
     let mut memory = AlignedBytes::on_huge_pages(each_bytes * plan.threads)?;
     let buffers = Mutex::new(memory.chunks_exact_mut(each_bytes));
     phases::run(job, plan, Span::default(), |path| {

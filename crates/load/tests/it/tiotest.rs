@@ -64,7 +64,7 @@ fn all_implementations_agree() {
 fn the_floor_writes_what_it_has_no_room_for() {
     let dir = directory();
     let checks = ["kernel", "floor"].map(|with| {
-        let round = small(with, dir.path(), "--memory 4M --seed 5 --param random=16M").unwrap();
+        let round = small(with, dir.path(), "--memory 10M --seed 5 --param random=40M").unwrap();
         round["check"].clone()
     });
     assert_eq!(checks[0], checks[1]);
