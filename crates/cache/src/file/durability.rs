@@ -51,8 +51,6 @@ pub(crate) struct Durability {
     sync_began: u64,
     /// Writes fail; the latest error.
     failing: Option<Failing>,
-    /// Writes that failed for a reason that all others would fail for.
-    refusals: u64,
 }
 
 /// Of a sync or write-back that has failed: the error, and how many errors the file has had then.
@@ -213,24 +211,10 @@ impl Durability {
 
     /// A write-back has failed. Whether the file's writes did not fail before.
     pub(crate) fn write_failed(&mut self, error: Error) -> bool {
-        let all_would_fail = matches!(
-            error,
-            Error::Io {
-                errno: Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::NODEV | Errno::NXIO,
-                ..
-            }
-        );
-        self.refusals += u64::from(all_would_fail);
         let retry_at = Timestamp::now().after(RETRY_AFTER);
         let failing = Failing { error: error.clone(), retry_at, asked: 0 };
         self.record(error);
         self.failing.replace(failing).is_none()
-    }
-
-    /// How many writes have failed for a reason that all others would fail for: as there is no
-    /// space left.
-    pub(crate) fn refusals(&self) -> u64 {
-        self.refusals
     }
 
     /// The error of the file's writes, if they fail, and it is too early to try again.

@@ -186,13 +186,14 @@ impl Core {
     /// Gives the state to unstable pages that were written up to the end of the period `last`, and
     /// takes those that are clean, or gone, out of the set of unclean ones.
     fn settle_pages(&self, file: &FileState, last: u64, settled: State) {
-        let mut from = PageNo(0);
+        // What comes later was not written before the flush.
+        let mut left = file.unclean.lock().range();
         loop {
             // Writers of the file wait for the set, so a few at a time.
             let mut unclean = file.unclean.lock();
-            let pages: Vec<PageNo> = unclean.iter_from(from).take(SETTLED_AT_ONCE).collect();
+            let pages: Vec<PageNo> = unclean.iter_in(&left).take(SETTLED_AT_ONCE).collect();
             let Some(end) = pages.last() else { return };
-            from = end.next();
+            left.start = end.next().0;
             let mut locked = None;
             for page in pages {
                 let shard = self.pages.next_shard(&mut locked, file.key(page));

@@ -46,6 +46,12 @@ impl PageSet {
         removed.into_iter().for_each(|page| self.remove(page));
     }
 
+    /// A range in which all pages lie.
+    pub(crate) fn range(&self) -> PageRange {
+        let end = self.words.last_key_value().map_or(0, |(at, _)| (at + 1) * 64);
+        0..end
+    }
+
     /// How many pages there are.
     pub(crate) fn len(&self) -> usize {
         self.len

@@ -12,7 +12,10 @@
 //! these again only some time after the latest failure (`RETRY_AFTER` in `durability.rs`). A sync
 //! or close tries at once.
 
+use unherd_sys::Errno;
 use unherd_sys::primitives::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use crate::Error;
 
 /// Of one file. Relaxed, all: counts and hints.
 #[derive(Debug, Default)]
@@ -21,6 +24,8 @@ pub(crate) struct Unwritten {
     pub(crate) pages: AtomicUsize,
     /// Whether the latest write-back has failed.
     is_failing: AtomicBool,
+    /// How many have failed for a reason that all others would fail for: as there is no space left.
+    refusals: AtomicU64,
     /// The page from which on a writer in want of room looks for one to write back.
     pub(crate) next: AtomicU64,
 }
@@ -28,6 +33,22 @@ pub(crate) struct Unwritten {
 impl Unwritten {
     pub(crate) fn is_failing(&self) -> bool {
         self.is_failing.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn refusals(&self) -> u64 {
+        self.refusals.load(Ordering::Relaxed)
+    }
+
+    /// A write-back has failed.
+    pub(crate) fn note_failure(&self, error: &Error) {
+        let all_would_fail = matches!(
+            error,
+            Error::Io {
+                errno: Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::NODEV | Errno::NXIO,
+                ..
+            }
+        );
+        self.refusals.fetch_add(u64::from(all_would_fail), Ordering::Relaxed);
     }
 
     pub(crate) fn set_failing(&self, is_failing: bool) {

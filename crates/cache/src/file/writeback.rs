@@ -97,13 +97,13 @@ impl<'a> Writer<'a> {
     fn for_sync(core: &'a Core, file: &'a Arc<FileState>, by: By) -> Self {
         let most = if by == By::Queue { core.io.runs.batch } else { 1 };
         let mut this = Self::new(core, file, by, most);
-        this.refusals = file.durability.lock().refusals();
+        this.refusals = file.unwritten.refusals();
         this
     }
 
     /// Whether a write has failed since as all others would.
     fn is_refused(&self) -> bool {
-        self.file.unwritten.is_failing() && self.file.durability.lock().refusals() != self.refusals
+        self.file.unwritten.refusals() != self.refusals
     }
 
     /// Waits for it under `write-back`.
@@ -489,6 +489,7 @@ impl Core {
                 durability.device_len.failed(self.offset(*first)..end, left);
                 let error = self.write_error(file, *first, wanted, moved);
                 *self.write_error.lock() = Some(Arc::new(error.clone()));
+                file.unwritten.note_failure(&error);
                 began_to_fail = durability.write_failed(error);
             }
             file.unwritten.set_failing(!written);

@@ -344,12 +344,6 @@ impl Look<'_> {
         Word(self.frame.word.load(Ordering::Relaxed)).is_unchanged_since(self.began)
     }
 
-    /// The word as the look began. If nobody has written the page meanwhile, it was that of the
-    /// page's frame then: the key was read in between, and changes under a claim alone.
-    pub(crate) fn word(self) -> Word {
-        self.began
-    }
-
     /// The page was used, unless that `goes_on` with the last use. Whether it had been brought in
     /// ahead, and this was its first use.
     #[inline(always)]
@@ -704,6 +698,14 @@ impl Frames {
         // reads nothing that is older.
         let began = Word(frame.word.load(Ordering::Acquire));
         (began.is_readable() && frame.is_of(key)).then_some(Look { frame, began })
+    }
+
+    /// What the word of the page of `key` was at a moment since the call began, if that page is in
+    /// the frame that the index has named, and may be read. `None` means nothing.
+    pub(crate) fn glance(&self, id: FrameId, key: PageKey) -> Option<Word> {
+        let look = self.begin_peek(id, key)?;
+        // The key, which was read after the word, changes under a claim alone: so it fits the word.
+        look.is_unchanged().then_some(look.began)
     }
 
     /// Ends a write-back: unstable, with the flush period of its file, or failed; if the page was

@@ -207,8 +207,7 @@ impl Pages {
     /// What the word of the page's frame was at a moment since the call began. Takes no lock; `None`
     /// means nothing.
     pub(crate) fn glance(&self, key: PageKey) -> Option<Word> {
-        let (_, begun) = self.begin_look(key)?;
-        begun.is_unchanged().then(|| begun.word())
+        self.frames().glance(self.index.lookup(key)?, key)
     }
 
     /// Copies a part of the page to `to`, without a pin, if it is there and is not changed just

@@ -90,8 +90,20 @@ impl QueuedWrites {
     }
 }
 
+/// Whose thread has died cannot know when the device is done with the memory of others.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
 impl Ring {
     fn run(&self) {
+        let _guard = AbortOnPanic;
         // An order's place is the tag of its writes.
         let mut orders: Vec<Option<Order>> = Vec::new();
         let (mut under_way, mut completed) = (0, Vec::with_capacity(DEPTH));
@@ -120,7 +132,7 @@ impl Ring {
     fn submit(&self, file: DeviceFile, buf: IoBuf, offset: u64, place: usize) {
         let (direction, bufs, tag) = (Direction::Write, buf.into(), place as u64);
         // SAFETY: who ordered the write has borrowed the memory, and waits until all of its writes
-        // have been reaped; the thread that reaps ends after them.
+        // have been reaped; the thread that reaps ends after them, or the process with it.
         unsafe { self.device.submit(Transfer { direction, file, offset, bufs, tag }) }
     }
 }

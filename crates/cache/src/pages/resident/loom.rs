@@ -340,6 +340,28 @@ fn a_dropped_page_is_not_had_again() {
     });
 }
 
+/// Glance × reuse: the frame of a dirty page gets one that is clean, and nobody takes that for dirty.
+#[test]
+fn a_glance_takes_no_page_for_another() {
+    check(None, &["seen", "missed"], |seen| {
+        let scene = Arc::new(Scene::new(2, 1, seen));
+        let pin = scene.pin(ELSEWHERE, 1);
+        scene.unpin(pin);
+        let generation = scene.shard(ELSEWHERE).begin_busy();
+        let claim = scene.frames.try_change(FrameId(0), generation).unwrap();
+        scene.frames.publish(claim, State::Dirty);
+        let other = beside(&scene, |scene| {
+            let word = scene.frames.glance(FrameId(0), PAGE);
+            assert!(word.is_none_or(|word| word.state() == State::Clean), "{word:?}");
+            scene.note(if word.is_some() { "seen" } else { "missed" });
+        });
+        scene.drop_page(ELSEWHERE);
+        scene.reuse(PAGE, 2);
+        other.join().unwrap();
+        scene.holds(&[PAGE]);
+    });
+}
+
 /// Pin × evict, as with the drop. And evict × evict: the one that comes later finds another page in
 /// the frame than that from which it was to take it.
 #[test]
