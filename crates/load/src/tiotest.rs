@@ -44,7 +44,7 @@ const IMPLS: &[Impl] = &[
     },
     Impl {
         name: "floor",
-        about: "the same, and random writes are kept until the sync, and go sorted through one ring",
+        about: "the same; random writes are kept until the sync, and go sorted through one ring",
     },
     Impl { name: "unherd", about: "the page cache of unherd, direct I/O below" },
     Impl { name: "unherd-threads", about: "the same with 4 I/O threads in place of a ring" },

@@ -197,7 +197,7 @@ impl Core {
             let mut locked = None;
             for page in pages {
                 let shard = self.pages.next_shard(&mut locked, file.key(page));
-                // A page that is being changed enters the set before the change ends, so it is kept.
+                // A page that is being changed enters the set before the change ends: it is kept.
                 if shard.frame().is_none_or(|frame| self.settle_page(file, frame, last, settled)) {
                     unclean.remove(page);
                 }

@@ -204,8 +204,8 @@ impl Pages {
         Some((self.memory().racy(frame), self.frames().begin_peek(frame, key)?))
     }
 
-    /// What the word of the page's frame was at a moment since the call began. Takes no lock; `None`
-    /// means nothing.
+    /// What the word of the page's frame was at a moment since the call began. Takes no lock.
+    /// `None` means nothing.
     pub(crate) fn glance(&self, key: PageKey) -> Option<Word> {
         self.frames().glance(self.index.lookup(key)?, key)
     }

@@ -6,9 +6,8 @@ use std::io;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::mpsc::{Sender, channel};
-use std::thread;
 
-use unherd_sys::primitives::{Arc, AtomicBool, Mutex, Ordering};
+use unherd_sys::primitives::{Arc, AtomicBool, Mutex, Ordering, thread};
 use unherd_sys::{
     Completion, Deadline, Device, DeviceFile, DirectDevice, Direction, IoBuf, OpenHow, Transfer,
 };

@@ -21,8 +21,8 @@ use crate::{Job, LoadError, Round, Span};
 /// Larger transfers gain little.
 const LARGE_BYTES_MAX: usize = 1 << 20;
 
-/// What follows each other takes one part in this many of the memory: half of it, as in a cache that
-/// has one window under way for each thread and one in use.
+/// What follows each other takes one part in this many of the memory: half of it, as in a cache
+/// that has one window under way for each thread and one in use.
 const LARGE_PART: u64 = 2;
 
 /// Random writes are kept, and go through `ring`, if there is one.

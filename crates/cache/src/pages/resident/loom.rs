@@ -340,7 +340,7 @@ fn a_dropped_page_is_not_had_again() {
     });
 }
 
-/// Glance × reuse: the frame of a dirty page gets one that is clean, and nobody takes that for dirty.
+/// Glance × reuse: the frame of a dirty page gets one that is clean, which nobody takes for dirty.
 #[test]
 fn a_glance_takes_no_page_for_another() {
     check(None, &["seen", "missed"], |seen| {
