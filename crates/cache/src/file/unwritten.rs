@@ -24,7 +24,7 @@ pub(crate) struct Unwritten {
     pub(crate) pages: AtomicUsize,
     /// Whether the latest write-back has failed.
     is_failing: AtomicBool,
-    /// How many have failed for a reason that all others would fail for: as there is no space left.
+    /// Write-backs that failed for a reason that would fail all others too, such as a full disk.
     refusals: AtomicU64,
     /// The page from which on a writer in want of room looks for one to write back.
     pub(crate) next: AtomicU64,

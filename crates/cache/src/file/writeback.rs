@@ -156,8 +156,8 @@ impl<'a> Writer<'a> {
     fn begin(&mut self, pages: &mut [(PageNo, &PageRange, bool)]) {
         if self.by != By::Caller {
             let is_unwritten = |page| {
-                // What is missed here is written in the end.
-                let word = self.core.pages.glance(self.file.key(page));
+                // `finish` writes what this misses.
+                let word = self.core.pages.peek_word(self.file.key(page));
                 word.is_some_and(|word| word.state().is_unwritten())
             };
             for (page, within, begun) in pages {
@@ -180,7 +180,7 @@ impl<'a> Writer<'a> {
         let Self { core, file, .. } = *self;
         let key = file.key(page);
         let is_written = |word: Word| matches!(word.state(), State::Clean | State::Unstable);
-        if core.pages.glance(key).is_some_and(is_written) {
+        if core.pages.peek_word(key).is_some_and(is_written) {
             return true;
         }
         while let Some(word) = core.word_of(file, page) {
@@ -577,7 +577,7 @@ impl Core {
         let mut pages = unclean_in(file, ranges);
         let mut writer = Writer::for_sync(self, file, self.who_writes(file, &pages));
         writer.begin(&mut pages);
-        // Transfers end about in the order in which they began: with the last one mostly all have.
+        // Transfers end roughly in order: once the last one has ended, most others have, too.
         if let Some((page, within, _)) = pages.iter().rfind(|(.., begun)| *begun) {
             writer.finish(*page, within, true, changing);
         }

@@ -700,9 +700,9 @@ impl Frames {
         (began.is_readable() && frame.is_of(key)).then_some(Look { frame, began })
     }
 
-    /// What the word of the page of `key` was at a moment since the call began, if that page is in
-    /// the frame that the index has named, and may be read. `None` means nothing.
-    pub(crate) fn glance(&self, id: FrameId, key: PageKey) -> Option<Word> {
+    /// The word of the page of `key` at some moment since the call began, if the frame has that
+    /// page and it may be read. Takes no lock. `None` proves nothing.
+    pub(crate) fn peek_word(&self, id: FrameId, key: PageKey) -> Option<Word> {
         let look = self.begin_peek(id, key)?;
         // The key, which was read after the word, changes under a claim alone: so it fits the word.
         look.is_unchanged().then_some(look.began)

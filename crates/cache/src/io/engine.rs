@@ -271,8 +271,7 @@ impl<T: Payload> Engine<T> {
     }
 
     /// Begins reads that are kept back, as many as may be.
-    fn begin_kept_back<'a>(&'a self, memory: &FrameMemory, slots: MutexGuard<'a, Slots<T>>) {
-        let mut slots = slots;
+    fn begin_kept_back<'a>(&'a self, memory: &FrameMemory, mut slots: MutexGuard<'a, Slots<T>>) {
         while self.may_read(&slots)
             && let Some(next) = slots.kept_back.pop_front()
         {

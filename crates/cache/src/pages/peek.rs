@@ -204,10 +204,9 @@ impl Pages {
         Some((self.memory().racy(frame), self.frames().begin_peek(frame, key)?))
     }
 
-    /// What the word of the page's frame was at a moment since the call began. Takes no lock.
-    /// `None` means nothing.
-    pub(crate) fn glance(&self, key: PageKey) -> Option<Word> {
-        self.frames().glance(self.index.lookup(key)?, key)
+    /// As [`Frames::peek_word`](crate::frames::Frames::peek_word), of a page in whichever frame.
+    pub(crate) fn peek_word(&self, key: PageKey) -> Option<Word> {
+        self.frames().peek_word(self.index.lookup(key)?, key)
     }
 
     /// Copies a part of the page to `to`, without a pin, if it is there and is not changed just

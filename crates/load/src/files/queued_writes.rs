@@ -25,7 +25,7 @@ struct Ring {
     device: DirectDevice,
     /// Those that were not begun.
     orders: Mutex<Vec<Order>>,
-    /// Relaxed: the interrupt comes after it.
+    /// Relaxed: the lock in `Device::interrupt` orders it.
     is_over: AtomicBool,
 }
 
@@ -85,11 +85,12 @@ impl QueuedWrites {
             done,
         });
         self.ring.device.interrupt();
-        ended.recv().unwrap_or_else(|_| Err(io::Error::other("the ring's thread has died")))
+        ended.recv().unwrap_or_else(|_| unreachable!("the process ends with the ring's thread"))
     }
 }
 
-/// Whose thread has died cannot know when the device is done with the memory of others.
+/// Ends the process if the ring's thread panics: nobody else knows when the device is done with
+/// borrowed memory.
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
@@ -130,8 +131,8 @@ impl Ring {
 
     fn submit(&self, file: DeviceFile, buf: IoBuf, offset: u64, place: usize) {
         let (direction, bufs, tag) = (Direction::Write, buf.into(), place as u64);
-        // SAFETY: who ordered the write has borrowed the memory, and waits until all of its writes
-        // have been reaped; the thread that reaps ends after them, or the process with it.
+        // SAFETY: `write` has borrowed the memory, and returns only when all of its writes have
+        // been reaped: this thread ends after them, or the process ends with it.
         unsafe { self.device.submit(Transfer { direction, file, offset, bufs, tag }) }
     }
 }

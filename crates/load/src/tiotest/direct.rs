@@ -1,10 +1,9 @@
 //! `kernel-direct` and `floor`: direct I/O, and no cache. What a cache must do at least: each block
 //! is copied once, and blocks that follow each other move together.
 //!
-//! Blocks that do not follow each other `kernel-direct` writes one by one, each when it comes. What
-//! a cache could do with them at best `floor` does: it keeps them, as far as there is memory, and
-//! at the sync writes each of them once, in the order of the file, through a ring that one thread
-//! has for all.
+//! They differ in random writes. `kernel-direct` writes each block when it comes. `floor` does the
+//! best that a cache could do: it keeps the blocks, as far as there is memory, and at the sync
+//! writes each of them once, in the order of the file, through one ring for all threads.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,7 +24,7 @@ const LARGE_BYTES_MAX: usize = 1 << 20;
 /// that has one window under way for each thread and one in use.
 const LARGE_PART: u64 = 2;
 
-/// Random writes are kept, and go through `ring`, if there is one.
+/// If there is a `ring`, random writes are kept until the sync, and go through it.
 pub(super) fn run(job: &Job, plan: &Plan, ring: Option<&QueuedWrites>) -> Result<Round, LoadError> {
     let memory_bytes = job.memory_bytes()?;
     let each = |bytes: u64, bytes_max: usize| {

@@ -340,9 +340,9 @@ fn a_dropped_page_is_not_had_again() {
     });
 }
 
-/// Glance × reuse: the frame of a dirty page gets one that is clean, which nobody takes for dirty.
+/// Peek × reuse: the frame of a dirty page gets a clean one, which nobody takes for dirty.
 #[test]
-fn a_glance_takes_no_page_for_another() {
+fn a_peeked_word_is_of_the_right_page() {
     check(None, &["seen", "missed"], |seen| {
         let scene = Arc::new(Scene::new(2, 1, seen));
         let pin = scene.pin(ELSEWHERE, 1);
@@ -351,7 +351,7 @@ fn a_glance_takes_no_page_for_another() {
         let claim = scene.frames.try_change(FrameId(0), generation).unwrap();
         scene.frames.publish(claim, State::Dirty);
         let other = beside(&scene, |scene| {
-            let word = scene.frames.glance(FrameId(0), PAGE);
+            let word = scene.frames.peek_word(FrameId(0), PAGE);
             assert!(word.is_none_or(|word| word.state() == State::Clean), "{word:?}");
             scene.note(if word.is_some() { "seen" } else { "missed" });
         });
