@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use unherd_sync::{WaitKey, WaitTable, WaitTableBuilder};
 use unherd_sys::primitives::{Arc, AtomicU64, Mutex, Ordering};
-use unherd_sys::{AvailableMemory, Device, DirectDevice, Errno, ForkMark, HugePages, Topology};
+use unherd_sys::{
+    AvailableMemory, Device, DirectDevice, Errno, ForkMark, HugePages, QueueKind, Topology,
+};
 
 use crate::error::{BuildError, Error, MemoryFor};
 use crate::file::{
@@ -215,9 +217,11 @@ impl Cache {
         self.owner.core.alloc_contiguous(order)
     }
 
-    /// Who does the I/O: what was asked for, or what [`Io::Auto`] has found.
-    pub fn io(&self) -> Io {
-        self.owner.core.io.kind
+    /// What the device queues the cache's transfers by. `None`: they are made by blocking calls, as
+    /// was asked for, or as [`Io::Auto`] has found no queue.
+    pub fn queue(&self) -> Option<QueueKind> {
+        let engine = self.owner.core.io.engine.as_ref();
+        engine.and_then(|engine| engine.queue().queue())
     }
 
     /// Whether the kernel took the advice to back the pages' memory by transparent huge pages.
@@ -306,7 +310,7 @@ impl CacheBuilder {
     }
 
     /// The storage that files are opened on. The default is the kernel's files ([`DirectDevice`]).
-    /// Caches may share a device, but only one of them at a time may use [`Io::Ring`] on it.
+    /// Caches may share a device, but only one of them at a time may use [`Io::Queued`] on it.
     pub fn device(self, device: Arc<dyn Device>) -> Self {
         Self { device: Some(device), ..self }
     }
@@ -434,7 +438,7 @@ impl CacheBuilder {
             return Err(BuildError::InsufficientMemory { bytes, available_bytes, limit });
         }
         let device = self.device.unwrap_or_else(|| Arc::new(DirectDevice::new()));
-        let (kind, engine) = io::choose_engine(self.io, &device)?;
+        let engine = io::choose_engine(self.io, &device)?;
         let new_alarm = |engine: &Engine<_>| Alarm::new(engine.queue().clone(), self.dirty_expire);
         let alarm = engine.as_ref().map(new_alarm);
         // A machine that does not tell its nodes is as good as one that has one. A pool of a node
@@ -474,7 +478,7 @@ impl CacheBuilder {
             number: CACHES_BUILT.fetch_add(1, Ordering::Relaxed),
             pages,
             turns: Turns::new(runs.pages_max),
-            io: Transfers { device, runs, kind, engine },
+            io: Transfers { device, runs, engine },
             files,
             write_error: Mutex::default(),
             frame_wait: self.frame_wait,

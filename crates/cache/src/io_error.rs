@@ -63,8 +63,7 @@ impl From<BuildError> for io::Error {
         let kind = match &error {
             BuildError::PageSize { .. }
             | BuildError::TooSmall { .. }
-            | BuildError::TooLarge { .. }
-            | BuildError::IoThreads { .. } => ErrorKind::InvalidInput,
+            | BuildError::TooLarge { .. } => ErrorKind::InvalidInput,
             BuildError::InsufficientMemory { .. } => ErrorKind::OutOfMemory,
             BuildError::Memory { errno, .. } => kind_of(*errno),
             BuildError::NoQueue => ErrorKind::Unsupported,

@@ -111,5 +111,5 @@ pub use {
     page::PageNo,
     pages::{PageGuard, Peek, Torn},
     stats::Stats,
-    unherd_sys::{Device, Errno, Topology},
+    unherd_sys::{Device, Errno, QueueKind, Topology},
 };

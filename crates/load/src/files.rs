@@ -1,6 +1,7 @@
 //! What workloads on files share: the place, the contents, the memory, and the kernel's own ways.
 
 mod aligned;
+mod cache_io;
 mod content;
 mod kernel;
 mod memory;
@@ -11,6 +12,7 @@ mod queued_writes;
 mod scratch;
 
 pub(crate) use aligned::AlignedBytes;
+pub(crate) use cache_io::CacheIo;
 pub(crate) use content::Content;
 pub(crate) use kernel::{KernelFile, Way};
 pub(crate) use memory::{PAGE_BYTES, capacity_bytes};

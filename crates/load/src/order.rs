@@ -9,9 +9,7 @@ mod plan;
 mod scene;
 mod sources;
 
-use unherd::Io;
-
-use crate::files::Way;
+use crate::files::{CacheIo, Way};
 use crate::{Better, Description, Impl, Job, Kind, LoadError, Metric, Param, Round, Workload};
 
 use plan::Plan;
@@ -21,9 +19,6 @@ use sources::Readahead;
 #[derive(Debug, Clone, Copy)]
 pub struct Order;
 
-/// The cache's own threads for I/O, where it has some.
-const IO_THREADS: usize = 4;
-
 const IMPLS: &[Impl] = &[
     Impl { name: "kernel", about: "pread of each page through the kernel's page cache" },
     Impl {
@@ -31,7 +26,7 @@ const IMPLS: &[Impl] = &[
         about: "direct reads by io_uring, --depth of them under way in that order: the ceiling",
     },
     Impl { name: "unherd", about: "read_at of each page by the cache of unherd, with io_uring" },
-    Impl { name: "unherd-threads", about: "the same with 4 I/O threads in place of a ring" },
+    Impl { name: "unherd-aio", about: "the same without io_uring, by io_submit(2)" },
     Impl { name: "unherd-blocking", about: "the same; each thread makes its own blocking reads" },
     Impl { name: "unherd-noreadahead", about: "as unherd, without readahead" },
     Impl { name: "unherd-stream", about: "File::stream, which is told the order; in place" },
@@ -60,13 +55,13 @@ impl Workload for Order {
         match job.with.as_str() {
             "kernel" => sources::run_kernel(job, &plan, Way::Buffered),
             "kernel-direct" => sources::run_queued(job, &plan),
-            "unherd" => sources::run_cached(job, &plan, Io::Ring, Readahead::On),
-            "unherd-threads" => {
-                sources::run_cached(job, &plan, Io::Threads(IO_THREADS), Readahead::On)
+            "unherd" => sources::run_cached(job, &plan, CacheIo::IoUring, Readahead::On),
+            "unherd-aio" => sources::run_cached(job, &plan, CacheIo::Aio, Readahead::On),
+            "unherd-blocking" => sources::run_cached(job, &plan, CacheIo::Blocking, Readahead::On),
+            "unherd-noreadahead" => {
+                sources::run_cached(job, &plan, CacheIo::IoUring, Readahead::Off)
             }
-            "unherd-blocking" => sources::run_cached(job, &plan, Io::Blocking, Readahead::On),
-            "unherd-noreadahead" => sources::run_cached(job, &plan, Io::Ring, Readahead::Off),
-            "unherd-stream" => sources::run_stream(job, &plan, Io::Ring),
+            "unherd-stream" => sources::run_stream(job, &plan, CacheIo::IoUring),
             _ => Err(job.unknown_impl(&self.describe())),
         }
     }

@@ -10,9 +10,7 @@ mod scene;
 mod sleep;
 mod sources;
 
-use unherd::Io;
-
-use crate::files::Way;
+use crate::files::{CacheIo, Way};
 use crate::{Better, Description, Impl, Job, Kind, LoadError, Metric, Param, Round, Workload};
 
 use plan::Plan;
@@ -20,9 +18,6 @@ use plan::Plan;
 /// The workload `randread` with the implementations of this crate.
 #[derive(Debug, Clone, Copy)]
 pub struct RandRead;
-
-/// The cache's own threads for I/O, where it has some.
-const IO_THREADS: usize = 4;
 
 const IMPLS: &[Impl] = &[
     Impl { name: "kernel", about: "pread through the kernel's page cache" },
@@ -32,7 +27,7 @@ const IMPLS: &[Impl] = &[
     },
     Impl { name: "kernel-direct", about: "direct reads, and no cache" },
     Impl { name: "unherd", about: "the page cache of unherd, its I/O by io_uring" },
-    Impl { name: "unherd-threads", about: "the same with 4 I/O threads in place of a ring" },
+    Impl { name: "unherd-aio", about: "the same without io_uring, by io_submit(2)" },
     Impl { name: "unherd-blocking", about: "the same; each thread makes its own blocking reads" },
 ];
 
@@ -60,9 +55,9 @@ impl Workload for RandRead {
             "kernel" => sources::run_kernel(job, &plan, Way::Buffered),
             "kernel-dontcache" => sources::run_kernel(job, &plan, Way::DontCache),
             "kernel-direct" => sources::run_kernel(job, &plan, Way::Direct),
-            "unherd" => sources::run_cached(job, &plan, Io::Ring),
-            "unherd-threads" => sources::run_cached(job, &plan, Io::Threads(IO_THREADS)),
-            "unherd-blocking" => sources::run_cached(job, &plan, Io::Blocking),
+            "unherd" => sources::run_cached(job, &plan, CacheIo::IoUring),
+            "unherd-aio" => sources::run_cached(job, &plan, CacheIo::Aio),
+            "unherd-blocking" => sources::run_cached(job, &plan, CacheIo::Blocking),
             _ => Err(job.unknown_impl(&self.describe())),
         }
     }

@@ -17,20 +17,15 @@ mod kernel;
 mod phases;
 mod plan;
 
-use unherd::Io;
-
 use crate::{Better, Description, Impl, Job, Kind, LoadError, Metric, Param, Round, Workload};
 
-use crate::files::{QueuedWrites, Way};
+use crate::files::{CacheIo, QueuedWrites, Way};
 use cached::Filter;
 use plan::Plan;
 
 /// The workload `tiotest` with the implementations of this crate.
 #[derive(Debug, Clone, Copy)]
 pub struct TioTest;
-
-/// Of `unherd-threads`.
-const IO_THREADS: usize = 4;
 
 const IMPLS: &[Impl] = &[
     Impl { name: "kernel", about: "pread, pwrite and fdatasync through the kernel's page cache" },
@@ -47,7 +42,7 @@ const IMPLS: &[Impl] = &[
         about: "the same; random writes are kept until the sync, and go sorted through one ring",
     },
     Impl { name: "unherd", about: "the page cache of unherd, direct I/O below" },
-    Impl { name: "unherd-threads", about: "the same with 4 I/O threads in place of a ring" },
+    Impl { name: "unherd-aio", about: "the same without io_uring, by io_submit(2)" },
     Impl {
         name: "unherd-nofilter",
         about: "the same cache, but the end of a page's read or write wakes all of its queue",
@@ -84,9 +79,9 @@ impl Workload for TioTest {
             "kernel-dontcache" => kernel::run(job, &plan, Way::DontCache),
             "kernel-direct" => direct::run(job, &plan, None),
             "floor" => direct::run(job, &plan, Some(&QueuedWrites::new().map_err(setup)?)),
-            "unherd" => cached::run(job, &plan, Filter::ByKey, Io::Ring),
-            "unherd-threads" => cached::run(job, &plan, Filter::ByKey, Io::Threads(IO_THREADS)),
-            "unherd-nofilter" => cached::run(job, &plan, Filter::Nothing, Io::Ring),
+            "unherd" => cached::run(job, &plan, Filter::ByKey, CacheIo::IoUring),
+            "unherd-aio" => cached::run(job, &plan, Filter::ByKey, CacheIo::Aio),
+            "unherd-nofilter" => cached::run(job, &plan, Filter::Nothing, CacheIo::IoUring),
             _ => Err(job.unknown_impl(&self.describe())),
         }
     }

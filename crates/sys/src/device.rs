@@ -220,6 +220,21 @@ pub struct Completion {
     pub result: Result<usize, Errno>,
 }
 
+/// What a device queues transfers by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum QueueKind {
+    /// The kernel's io_uring.
+    IoUring,
+    /// The kernel's AIO, io_submit(2), and threads of the device for what would block in it: the
+    /// kernel has to look a block up, or a write makes its file longer or fills a hole.
+    Aio,
+    /// Threads of the device, which make blocking calls.
+    Threads,
+    /// A queue of the device's own.
+    Own,
+}
+
 /// Files that are read and written at aligned offsets, from and to memory that the caller owns.
 ///
 /// There are two ways to move bytes. *Blocking*: [`Device::read`], [`Device::write`]. *Queued*:
@@ -293,8 +308,8 @@ pub unsafe trait Device: Send + Sync {
     /// write since the last success as lost.
     fn sync(&self, file: DeviceFile) -> Result<(), Errno>;
 
-    /// Whether [`Device::submit`] may be called.
-    fn can_queue(&self) -> bool;
+    /// What transfers are queued by; `None`: [`Device::submit`] may not be called.
+    fn queue(&self) -> Option<QueueKind>;
 
     /// Takes the queue for the caller alone. False if somebody has it: completions of two callers
     /// could not be told apart. Its owner calls [`Device::submit`] and [`Device::reap`].

@@ -1,7 +1,8 @@
 //! The real [`Device`]: files of the kernel, with its page cache bypassed.
 //!
 //! A transfer is one system call; only an interrupted one (EINTR) is begun again. Queued transfers
-//! go through an io_uring (`ring.rs`). Finding a file's descriptor takes no lock (`file_table.rs`).
+//! go through io_uring or AIO (`queue.rs`). Finding a file's descriptor takes no lock
+//! (`file_table.rs`).
 //!
 //! A file that is to be created has no name until all checks have passed (`O_TMPFILE`), so one that
 //! is refused is gone without a trace, and nothing is ever removed by name. Where the file system
@@ -21,10 +22,10 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::primitives::{Arc, Mutex};
-use crate::ring::TransferQueue;
+use crate::queue::TransferQueue;
 use crate::{
     Alignment, Completion, Deadline, Device, DeviceFile, Direction, HugePages, Identity, IoBuf,
-    IoBufs, Map, OpenError, OpenHow, Opened, Transfer,
+    IoBufs, Map, OpenError, OpenHow, Opened, QueueKind, Transfer, plain,
 };
 
 /// What every device takes, and what is assumed where neither the kernel nor a probe tells.
@@ -87,10 +88,20 @@ impl Default for DirectDevice {
 }
 
 impl DirectDevice {
-    /// A device without open files. Finds out whether this process may use io_uring.
+    /// A device without open files. Finds out whether this process may use io_uring for queued
+    /// transfers, and if not, whether AIO: see [`QueueKind`].
     pub fn new() -> Self {
+        Self::with_queue(QueueKind::IoUring)
+    }
+
+    /// As [`DirectDevice::new`] where io_uring is forbidden, as in many containers.
+    pub fn without_io_uring() -> Self {
+        Self::with_queue(QueueKind::Aio)
+    }
+
+    fn with_queue(best: QueueKind) -> Self {
         Self {
-            queue: TransferQueue::new(),
+            queue: TransferQueue::new(best),
             queue_is_claimed: Mutex::new(false),
             refuses_direct: false,
         }
@@ -131,7 +142,7 @@ impl DirectDevice {
         how: FallocateFlags,
         range: Range<u64>,
     ) -> Result<(), Errno> {
-        let file = self.queue.files.enter(file)?;
+        let file = self.queue.inbox.files.enter(file)?;
         let len = range.end.saturating_sub(range.start);
         rustix::io::retry_on_intr(|| fallocate(file.fd(), how, range.start, len))
     }
@@ -261,54 +272,8 @@ fn probe_alignment(fd: &OwnedFd) -> Result<Alignment, Errno> {
     // SAFETY: the second sector of a fresh map, in bounds.
     let start = unsafe { map.start().add(512) };
     // SAFETY: as above; nobody else has the map.
-    let read = unsafe { transfer(Direction::Read, fd, 0, IoBuf { start, len: 512 }.into()) };
+    let read = unsafe { plain::transfer(Direction::Read, fd, 0, IoBuf { start, len: 512 }.into()) };
     Ok(if read == Ok(512) { SECTOR_ALIGNMENT } else { SAFE_ALIGNMENT })
-}
-
-/// One preadv(2) or pwritev(2), begun again only if a signal interrupted it.
-///
-/// # Safety
-/// The memory of `bufs` is the caller's, as [`IoBuf`] says.
-unsafe fn transfer(
-    direction: Direction,
-    fd: impl AsFd,
-    offset: u64,
-    bufs: IoBufs,
-) -> Result<usize, Errno> {
-    let offset = i64::try_from(offset).map_err(|_| Errno::INVAL)?;
-    let fd = fd.as_fd().as_raw_fd();
-    loop {
-        // Libc calls rather than slices: memory in the hands of a device is never behind a
-        // reference.
-        let moved = match (direction, bufs) {
-            (Direction::Read, IoBufs::One(IoBuf { start, len })) => {
-                // SAFETY: the caller's promise.
-                unsafe { libc::pread64(fd, start.as_ptr().cast(), len, offset) }
-            }
-            (Direction::Write, IoBufs::One(IoBuf { start, len })) => {
-                // SAFETY: the caller's promise.
-                unsafe { libc::pwrite64(fd, start.as_ptr().cast(), len, offset) }
-            }
-            (Direction::Read, IoBufs::List(first, count)) => {
-                // SAFETY: the caller's promise; an `IoBuf` is laid out as an `iovec`.
-                unsafe { libc::preadv64(fd, first.as_ptr().cast(), count as i32, offset) }
-            }
-            (Direction::Write, IoBufs::List(first, count)) => {
-                // SAFETY: as above.
-                unsafe { libc::pwritev64(fd, first.as_ptr().cast(), count as i32, offset) }
-            }
-        };
-        match transferred(moved) {
-            Err(Errno::INTR) => {}
-            done => return done,
-        }
-    }
-}
-
-/// The bytes moved, or the thread's `errno` if the call returned -1.
-fn transferred(returned: isize) -> Result<usize, Errno> {
-    usize::try_from(returned)
-        .map_err(|_| Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
 }
 
 fn len_bytes(fd: impl AsFd) -> Result<u64, Errno> {
@@ -356,7 +321,7 @@ unsafe impl Device for DirectDevice {
         if (how.create || how.create_new) && opened.len_bytes == 0 {
             sync_name(path)?;
         }
-        Ok(Opened { file: self.queue.files.insert(fd)?, ..opened })
+        Ok(Opened { file: self.queue.inbox.files.insert(fd)?, ..opened })
     }
 
     fn adopt(&self, fd: OwnedFd, how: OpenHow) -> Result<Opened, OpenError> {
@@ -366,11 +331,11 @@ unsafe impl Device for DirectDevice {
         }
         prepare(&fd)?;
         let opened = self.examine(&fd, how)?;
-        Ok(Opened { file: self.queue.files.insert(fd)?, ..opened })
+        Ok(Opened { file: self.queue.inbox.files.insert(fd)?, ..opened })
     }
 
     fn try_lock(&self, file: DeviceFile, exclusive: bool) -> Result<bool, Errno> {
-        let file = self.queue.files.enter(file)?;
+        let file = self.queue.inbox.files.enter(file)?;
         let lock = if exclusive {
             FlockOperation::NonBlockingLockExclusive
         } else {
@@ -384,15 +349,15 @@ unsafe impl Device for DirectDevice {
     }
 
     fn close(&self, file: DeviceFile) {
-        self.queue.files.close(file);
+        self.queue.inbox.files.close(file);
     }
 
     fn len(&self, file: DeviceFile) -> Result<u64, Errno> {
-        len_bytes(self.queue.files.enter(file)?.fd())
+        len_bytes(self.queue.inbox.files.enter(file)?.fd())
     }
 
     fn set_len(&self, file: DeviceFile, len_bytes: u64) -> Result<(), Errno> {
-        let file = self.queue.files.enter(file)?;
+        let file = self.queue.inbox.files.enter(file)?;
         rustix::io::retry_on_intr(|| ftruncate(file.fd(), len_bytes))
     }
 
@@ -405,24 +370,24 @@ unsafe impl Device for DirectDevice {
     }
 
     unsafe fn read(&self, file: DeviceFile, offset: u64, bufs: IoBufs) -> Result<usize, Errno> {
-        let file = self.queue.files.enter(file)?;
+        let file = self.queue.inbox.files.enter(file)?;
         // SAFETY: the caller's promise is passed on.
-        unsafe { transfer(Direction::Read, file.fd(), offset, bufs) }
+        unsafe { plain::transfer(Direction::Read, file.fd(), offset, bufs) }
     }
 
     unsafe fn write(&self, file: DeviceFile, offset: u64, bufs: IoBufs) -> Result<usize, Errno> {
-        let file = self.queue.files.enter(file)?;
+        let file = self.queue.inbox.files.enter(file)?;
         // SAFETY: the caller's promise is passed on.
-        unsafe { transfer(Direction::Write, file.fd(), offset, bufs) }
+        unsafe { plain::transfer(Direction::Write, file.fd(), offset, bufs) }
     }
 
     fn sync(&self, file: DeviceFile) -> Result<(), Errno> {
-        let file = self.queue.files.enter(file)?;
+        let file = self.queue.inbox.files.enter(file)?;
         rustix::io::retry_on_intr(|| fdatasync(file.fd()))
     }
 
-    fn can_queue(&self) -> bool {
-        self.queue.available()
+    fn queue(&self) -> Option<QueueKind> {
+        self.queue.kind()
     }
 
     fn claim_queue(&self) -> bool {
@@ -434,7 +399,7 @@ unsafe impl Device for DirectDevice {
     }
 
     unsafe fn submit(&self, transfer: Transfer) {
-        self.queue.submit(transfer);
+        self.queue.inbox.submit(transfer);
     }
 
     fn reap(&self, out: &mut Vec<Completion>, deadline: Deadline) {
@@ -442,7 +407,7 @@ unsafe impl Device for DirectDevice {
     }
 
     fn interrupt(&self) {
-        self.queue.interrupt();
+        self.queue.inbox.interrupt();
     }
 }
 

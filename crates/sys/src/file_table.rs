@@ -250,7 +250,14 @@ impl Drop for FileUse<'_> {
 #[derive(Debug)]
 pub(crate) struct KeptUse {
     index: u32,
-    pub(crate) fd: RawFd,
+    fd: RawFd,
+}
+
+impl KeptUse {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: invariant 2: this use entered, and is released by value alone.
+        unsafe { BorrowedFd::borrow_raw(self.fd) }
+    }
 }
 
 impl FileTable {

@@ -45,13 +45,15 @@ mod map;
 mod map_slice;
 #[cfg(not(loom))]
 mod memory_policy;
+#[cfg(not(loom))]
+mod plain;
 mod prefetch;
+#[cfg(not(loom))]
+mod queue;
 #[cfg(not(loom))]
 mod readiness;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod refusal;
-#[cfg(not(loom))]
-mod ring;
 #[cfg(not(loom))]
 mod topology;
 
@@ -60,7 +62,7 @@ pub use available_memory::AvailableMemory;
 pub use clock::{Clock, Deadline, SystemClock, Timestamp};
 pub use device::{
     Alignment, Completion, Device, DeviceFile, Direction, Identity, IoBuf, IoBufs, OpenError,
-    OpenHow, Opened, Transfer,
+    OpenHow, Opened, QueueKind, Transfer,
 };
 #[cfg(not(loom))]
 pub use direct::DirectDevice;

@@ -28,7 +28,7 @@ use std::path::Path;
 use unherd_sys::primitives::{Condvar, Mutex, MutexGuard, thread};
 use unherd_sys::{
     Completion, Deadline, Device, DeviceFile, Direction, Errno, IoBufs, OpenError, OpenHow, Opened,
-    Timestamp, Transfer,
+    QueueKind, Timestamp, Transfer,
 };
 
 use crate::Seed;
@@ -339,8 +339,8 @@ unsafe impl Device for SimDevice {
         self.state.lock().sync(file)
     }
 
-    fn can_queue(&self) -> bool {
-        true
+    fn queue(&self) -> Option<QueueKind> {
+        Some(QueueKind::Own)
     }
 
     fn claim_queue(&self) -> bool {

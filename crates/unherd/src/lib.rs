@@ -131,7 +131,7 @@ pub mod device {
     #[doc(inline)]
     pub use unherd_sys::{
         Alignment, Completion, DeviceFile, Direction, Identity, IoBuf, IoBufs, OpenError, OpenHow,
-        Opened, Transfer, racy,
+        Opened, QueueKind, Transfer, racy,
     };
 }
 

@@ -11,9 +11,10 @@
 
 use std::error::Error;
 use std::path::Path;
+use std::sync::Arc;
 
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
-use unherd::{Cache, Io, Timestamp};
+use unherd::{Cache, DirectDevice, Io, Timestamp};
 use unherd_example_redb::Storage;
 
 const TABLE: TableDefinition<u64, &[u8]> = TableDefinition::new("records");
@@ -50,21 +51,22 @@ fn open(side: &str, path: &Path, memory_mib: usize) -> Outcome<(Database, Option
     builder.set_cache_size(REDB_CACHE_BYTES);
     match side {
         "file" => Ok((builder.create(path)?, None)),
-        "unherd" | "unherd-threads" | "unherd-blocking" => {
-            let io = match side {
-                "unherd-threads" => Io::Threads(4),
-                "unherd-blocking" => Io::Blocking,
-                _ => Io::Auto,
+        "unherd" | "unherd-aio" | "unherd-blocking" => {
+            let device = match side {
+                "unherd-aio" => DirectDevice::without_io_uring(),
+                _ => DirectDevice::new(),
             };
+            let io = if side == "unherd-blocking" { Io::Blocking } else { Io::Queued };
             let cache = Cache::builder()
                 .capacity(all_but(WRITE_REST_MIB, memory_mib))
                 .max_capacity(all_but(READ_REST_MIB, memory_mib))
+                .device(Arc::new(device))
                 .io(io)
                 .build()?;
             Ok((builder.create_with_backend(Storage::open(&cache, path)?)?, Some(cache)))
         }
         other => {
-            Err(format!("{other}: give file, unherd, unherd-threads or unherd-blocking").into())
+            Err(format!("{other}: give file, unherd, unherd-aio or unherd-blocking").into())
         }
     }
 }

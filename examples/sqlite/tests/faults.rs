@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use tempfile::TempDir;
-use unherd::device::{Completion, DeviceFile, IoBufs, OpenError, OpenHow, Opened, Transfer};
+use unherd::device::{
+    Completion, DeviceFile, IoBufs, OpenError, OpenHow, Opened, QueueKind, Transfer,
+};
 use unherd::{Cache, Deadline, Device, DirectDevice, Errno, Io};
 
 fn open(path: &Path, vfs: &str) -> rusqlite::Result<Connection> {
@@ -220,8 +222,8 @@ unsafe impl Device for FullDevice {
         self.0.sync(file)
     }
 
-    fn can_queue(&self) -> bool {
-        false
+    fn queue(&self) -> Option<QueueKind> {
+        None
     }
 
     fn claim_queue(&self) -> bool {

@@ -74,14 +74,9 @@ pub enum BuildError {
         /// The kernel's number.
         errno: Errno,
     },
-    /// `Io::Threads` must be given 1 to 1024 threads.
-    IoThreads {
-        /// What was asked for.
-        threads: usize,
-    },
-    /// `Io::Ring` was asked for, and the device has no queue.
+    /// `Io::Queued` was asked for, and the device has no queue.
     NoQueue,
-    /// `Io::Ring` was asked for, and another cache uses the device's queue.
+    /// `Io::Queued` was asked for, and another cache uses the device's queue.
     QueueTaken,
     /// The I/O thread could not be started.
     Thread(String),
@@ -114,13 +109,9 @@ impl fmt::Display for BuildError {
             Self::Memory { what, bytes, errno } => {
                 write!(f, "cannot map {bytes} bytes of memory for {what}: {errno}")
             }
-            Self::IoThreads { threads } => {
-                write!(f, "`Io::Threads` of {threads} threads: it must be 1 to 1024")
+            Self::NoQueue => {
+                f.write_str("the device cannot queue transfers; use `Io::Auto` or `Io::Blocking`")
             }
-            Self::NoQueue => f.write_str(
-                "the device cannot queue transfers (is io_uring allowed here?); use `Io::Threads` \
-                 or `Io::Blocking`",
-            ),
             Self::QueueTaken => f.write_str(
                 "another cache queues transfers on this device; give each its own, or use \
                  `Io::Blocking`",

@@ -424,7 +424,7 @@ impl File {
     /// #         std::thread::yield_now();
     /// #     }
     /// # }
-    /// let cache = Cache::builder().io(Io::Ring).build()?;
+    /// let cache = Cache::builder().io(Io::Queued).build()?;
     /// let file = cache.open("data", OpenOptions::new())?;
     /// println!("{}", run(sum(&file, PageNo(3)))?); // by any executor
     /// # Ok::<(), Box<dyn std::error::Error>>(())

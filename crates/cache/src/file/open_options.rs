@@ -99,8 +99,8 @@ impl OpenOptions {
     /// [`Duration::ZERO`] asks once.
     ///
     /// A process that was killed may hold its locks for some time after its end. Where it had
-    /// transfers in an io_uring ([`Io::Ring`](crate::Io::Ring)), the kernel ends these first, and
-    /// only then gives up the files, and the locks with them: 4 to 57 ms later in 22 of 30 trials.
+    /// queued transfers ([`Io::Queued`](crate::Io::Queued)), the kernel ends these first, and only
+    /// then gives up the files, and the locks with them: 4 to 57 ms later in 22 of 30 trials.
     /// Hence the default: a program that is started again at once should not fail for that.
     ///
     /// The kernel has no wait for a lock that ends by itself, so this looks again after 1 ms, 2 ms,

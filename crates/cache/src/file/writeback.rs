@@ -19,7 +19,7 @@ use crate::file::steps;
 use crate::file::write_behind::GoesOn;
 use crate::file::{Core, FileState};
 use crate::frames::{Lent, State, Word, try_for_a_moment};
-use crate::io::{Io, Moved, RunBuffer, TransferError};
+use crate::io::{Moved, RunBuffer, TransferError};
 use crate::page::{ALL_PAGES, FrameId, PageKey, PageNo, PageRange};
 use crate::pages::{ShardGuard, Want};
 use crate::stats::Count;
@@ -607,12 +607,7 @@ impl Core {
         }
         let is_run = pages.len() <= self.written_pages_max(file)
             && pages.windows(2).all(|two| two[0].0.next() == two[1].0);
-        match self.io.kind {
-            _ if is_run => By::Caller,
-            // A few threads that write for hundreds would let them wait.
-            Io::Threads(_) => By::QueueIfIdle,
-            _ => By::Queue,
-        }
+        if is_run { By::Caller } else { By::Queue }
     }
 
     /// Whether the page may be counted as newer than the device: who changes it now may have found

@@ -4,7 +4,7 @@
 //! What is queued is what nobody's thread waits for: writes behind, reads ahead, and the reads of
 //! tasks. A thread that misses a page reads it itself, as it would sleep either way, and is woken
 //! once instead of having another woken first. But where [`OWN_READS_MAX`] threads do, the next
-//! ones have their reads queued in a ring, and sleep until these have ended. Reads that somebody
+//! ones have their reads queued, and sleep until these have ended. Reads that somebody
 //! waits for are begun in the order in which they are queued, while there are fewer than
 //! [`READS_MAX`] with those of threads, and [`QUEUED_READS_MIN`] always; the others are kept back.
 //!
@@ -44,7 +44,7 @@ use crate::io::{Moved, Payload, Run};
 /// device is busy.
 const BUSY_READS: u32 = 2;
 
-/// The most threads that read by themselves where others can be queued in a ring. Linux has 256
+/// The most threads that read by themselves where others can be queued. Linux has 256
 /// requests for a device mostly, and a thread that finds none sleeps for one, and for the device
 /// then. Chosen by measurement: where 512 threads read at random, 128 take 6 to 13 % more CPU.
 pub(crate) const OWN_READS_MAX: u32 = if cfg!(shuttle) { 1 } else { 192 };
@@ -127,7 +127,6 @@ pub(crate) struct Engine<T> {
     /// How many reads are kept back. Relaxed: a thread that has read by itself looks here whether
     /// to begin one. If it is mistaken, the next end of a read does.
     kept_back: AtomicU32,
-    is_ring: bool,
     /// Pages that are being read and that nobody has asked for, [`RUN_PAGES_MIN`] at least for
     /// each run; very many when the I/O thread has died. Relaxed: a count.
     ahead_pages: AtomicU32,
@@ -162,9 +161,9 @@ impl<T> Drop for Engine<T> {
 }
 
 impl<T: Payload> Engine<T> {
-    /// Claims the queue of the device, which is a ring or has threads, until dropped.
-    pub(crate) fn new(device: Arc<dyn Device>, is_ring: bool) -> Result<Self, BuildError> {
-        if !device.can_queue() {
+    /// Claims the queue of the device until dropped.
+    pub(crate) fn new(device: Arc<dyn Device>) -> Result<Self, BuildError> {
+        if device.queue().is_none() {
             return Err(BuildError::NoQueue);
         }
         if !device.claim_queue() {
@@ -175,7 +174,6 @@ impl<T: Payload> Engine<T> {
             slots: Mutex::new(Slots::default()),
             own_reads: AtomicU32::new(0),
             kept_back: AtomicU32::new(0),
-            is_ring,
             ahead_pages: AtomicU32::new(0),
             stopping: AtomicBool::new(false),
         })
@@ -227,8 +225,7 @@ impl<T: Payload> Engine<T> {
     ) -> Option<OwnRead<'a, T>> {
         let before = self.own_reads.fetch_add(1, Ordering::Relaxed);
         let own = OwnRead { engine: self, memory };
-        // Without a ring a few threads would read for hundreds, and let them wait.
-        (!may_queue || !self.is_ring || before < OWN_READS_MAX).then_some(own)
+        (!may_queue || before < OWN_READS_MAX).then_some(own)
     }
 
     /// Whether so little is being read that the device is idle unless somebody reads ahead.
@@ -286,9 +283,7 @@ impl<T: Payload> Engine<T> {
     /// Whether one more of the reads that somebody waits for may be given to the device.
     fn may_read(&self, slots: &Slots<T>) -> bool {
         let own_reads = self.own_reads.load(Ordering::Relaxed);
-        !self.is_ring
-            || slots.reads < QUEUED_READS_MIN
-            || slots.reads.saturating_add(own_reads) < READS_MAX
+        slots.reads < QUEUED_READS_MIN || slots.reads.saturating_add(own_reads) < READS_MAX
     }
 
     /// Frees the slot if it is filled. Gives what was in it.

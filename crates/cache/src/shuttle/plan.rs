@@ -50,11 +50,7 @@ impl Plan {
         };
         let actors = 2 + seed.below(3) as usize;
         let plan = Self {
-            io: match seed.below(3) {
-                0 => Io::Blocking,
-                1 => Io::Ring,
-                _ => Io::Threads(1 + seed.below(3) as usize),
-            },
+            io: if seed.below(3) == 0 { Io::Blocking } else { Io::Queued },
             policy: if seed.coin() { PolicyKind::S3Fifo } else { PolicyKind::Clock },
             nodes: if seed.coin() { 1 } else { 2 + seed.below(2) as u32 },
             frames,

@@ -43,18 +43,6 @@ fn builders_name_the_value_that_does_not_do() {
     }
 }
 
-#[test]
-fn threads_that_are_none_or_too_many_are_refused_and_none_is_started() {
-    let _turn = turn();
-    for threads in [0, 1025, usize::MAX] {
-        let refused = small(8, 4096).io(Io::Threads(threads)).build().unwrap_err();
-        assert_eq!(refused, BuildError::IoThreads { threads });
-    }
-    for threads in [1, 1024] {
-        drop(small(8, 4096).io(Io::Threads(threads)).build().unwrap());
-    }
-}
-
 /// Found with the lock or without, and read by those who need no pin.
 #[test]
 fn a_page_with_as_many_pins_as_it_may_have_is_refused_to_the_next() {
@@ -340,21 +328,17 @@ fn one_cache_at_a_time_has_the_queue_of_a_device() {
     let devices: [Arc<dyn Device>; 2] =
         [sim(21, FaultPlan::default()), Arc::new(DirectDevice::new())];
     for device in devices {
-        if !device.can_queue() {
-            println!("skipped: io_uring is not allowed here");
-            continue;
-        }
         let build = |io| small(8, 4096).device(device.clone()).io(io).build();
         let one = build(Io::Auto).unwrap();
-        assert_eq!(one.io(), Io::Ring);
-        assert_eq!(build(Io::Ring).unwrap_err(), BuildError::QueueTaken);
+        assert_eq!(one.queue(), device.queue());
+        assert_eq!(build(Io::Queued).unwrap_err(), BuildError::QueueTaken);
         let other = build(Io::Auto).unwrap();
-        assert_eq!(other.io(), Io::Threads(4), "the queue is taken");
+        assert_eq!(other.queue(), None, "it is taken");
         drop(other);
         build(Io::Blocking).unwrap();
-        assert_eq!(build(Io::Ring).unwrap_err(), BuildError::QueueTaken);
+        assert_eq!(build(Io::Queued).unwrap_err(), BuildError::QueueTaken);
         drop(one);
-        build(Io::Ring).unwrap();
+        build(Io::Queued).unwrap();
     }
 }
 

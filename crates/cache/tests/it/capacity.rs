@@ -37,7 +37,7 @@ fn what_is_written_survives_each_change_of_the_capacity() {
     for (io, policy) in [
         (Io::Blocking, PolicyKind::S3Fifo),
         (Io::Blocking, PolicyKind::Clock),
-        (Io::Ring, PolicyKind::S3Fifo),
+        (Io::Queued, PolicyKind::S3Fifo),
     ] {
         let builder = small(64, PAGE).max_capacity(1024 * PAGE).io(io).policy(policy);
         let cache = builder.device(sim(1, FaultPlan::default())).build().unwrap();

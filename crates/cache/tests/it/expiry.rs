@@ -13,8 +13,6 @@ use crate::scene::{real_dir, sim, small, turn, writable};
 
 const PAGE: usize = 512;
 const EXPIRE: Duration = Duration::from_millis(20);
-const QUEUED: [Io; 2] = [Io::Ring, Io::Threads(2)];
-
 /// With a single buffer for write-back.
 fn scene(io: Io, plan: FaultPlan) -> (Arc<SimDevice>, Cache, File) {
     let device = sim(61, plan);
@@ -51,55 +49,49 @@ fn pause(times: u32) {
 #[test]
 fn dirty_pages_are_written_when_they_are_old() {
     let _turn = turn();
-    for io in QUEUED {
-        let plan = FaultPlan { held_reaps_max: 2, reorder: true, ..FaultPlan::default() };
-        let (device, cache, file) = scene(io, plan);
-        for round in 1..4 {
-            (0..10).for_each(|nth| write(&file, 3 * nth, round));
-            until(|| (0..10).all(|nth| on_device(&device, 3 * nth) == round));
-        }
-        assert_eq!((device.counts("f").syncs, cache.stats().flushes), (0, 0), "{io:?}");
+    let plan = FaultPlan { held_reaps_max: 2, reorder: true, ..FaultPlan::default() };
+    let (device, cache, file) = scene(Io::Queued, plan);
+    for round in 1..4 {
+        (0..10).for_each(|nth| write(&file, 3 * nth, round));
+        until(|| (0..10).all(|nth| on_device(&device, 3 * nth) == round));
     }
+    assert_eq!((device.counts("f").syncs, cache.stats().flushes), (0, 0));
 }
 
 #[test]
 fn held_pages_wait_for_their_release_and_changing_ones_for_their_end() {
     let _turn = turn();
-    for io in QUEUED {
-        let (device, _cache, file) = scene(io, FaultPlan::default());
-        let mut held_back = file.page_mut(PageNo(0)).unwrap();
-        held_back.hold_until(7).unwrap();
-        held_back.write(0, &[1; PAGE]);
-        drop(held_back);
-        let mut changing = file.page_mut(PageNo(5)).unwrap();
-        changing.write(0, &[1; PAGE]);
-        write(&file, 10, 1);
-        until(|| on_device(&device, 10) == 1);
-        pause(3);
-        assert_eq!([0, 5].map(|page| on_device(&device, page)), [0, 0], "{io:?}");
-        drop(changing);
-        until(|| on_device(&device, 5) == 1);
-        file.release_to(7);
-        until(|| on_device(&device, 0) == 1);
-    }
+    let (device, _cache, file) = scene(Io::Queued, FaultPlan::default());
+    let mut held_back = file.page_mut(PageNo(0)).unwrap();
+    held_back.hold_until(7).unwrap();
+    held_back.write(0, &[1; PAGE]);
+    drop(held_back);
+    let mut changing = file.page_mut(PageNo(5)).unwrap();
+    changing.write(0, &[1; PAGE]);
+    write(&file, 10, 1);
+    until(|| on_device(&device, 10) == 1);
+    pause(3);
+    assert_eq!([0, 5].map(|page| on_device(&device, page)), [0, 0]);
+    drop(changing);
+    until(|| on_device(&device, 5) == 1);
+    file.release_to(7);
+    until(|| on_device(&device, 0) == 1);
 }
 
 #[test]
 fn what_could_not_be_written_is_tried_again_without_a_call() {
     let _turn = turn();
-    for io in QUEUED {
-        for errno in [Errno::NOSPC, Errno::IO] {
-            let (device, _cache, file) = scene(io, FaultPlan::default());
-            device.refuse_writes("f", Some(errno));
-            write(&file, 1, 1);
-            until(|| device.counts("f").writes > 0);
-            pause(3);
-            assert_eq!(on_device(&device, 1), 0);
-            device.refuse_writes("f", None);
-            until(|| on_device(&device, 1) == 1);
-            assert!(file.sync_all().is_err(), "{io:?}: each handle is told once");
-            assert_eq!(file.sync_all(), Ok(()));
-        }
+    for errno in [Errno::NOSPC, Errno::IO] {
+        let (device, _cache, file) = scene(Io::Queued, FaultPlan::default());
+        device.refuse_writes("f", Some(errno));
+        write(&file, 1, 1);
+        until(|| device.counts("f").writes > 0);
+        pause(3);
+        assert_eq!(on_device(&device, 1), 0);
+        device.refuse_writes("f", None);
+        until(|| on_device(&device, 1) == 1);
+        assert!(file.sync_all().is_err(), "each handle is told once");
+        assert_eq!(file.sync_all(), Ok(()));
     }
 }
 
@@ -107,7 +99,7 @@ fn what_could_not_be_written_is_tried_again_without_a_call() {
 #[test]
 fn nobody_wakes_while_nothing_is_dirty() {
     let _turn = turn();
-    let (device, cache, file) = scene(Io::Ring, FaultPlan::default());
+    let (device, cache, file) = scene(Io::Queued, FaultPlan::default());
     for synced in [true, false] {
         write(&file, 1, 1);
         if synced {
@@ -125,7 +117,7 @@ fn nobody_wakes_while_nothing_is_dirty() {
 #[test]
 fn a_page_that_changes_while_it_is_written_gets_old_again() {
     let _turn = turn();
-    let (device, _cache, file) = scene(Io::Ring, FaultPlan::default());
+    let (device, _cache, file) = scene(Io::Queued, FaultPlan::default());
     device.block_queued_writes();
     write(&file, 1, 1);
     until(|| device.queued_writes() == 1);

@@ -11,7 +11,7 @@ use unherd_sys::primitives::{AtomicBool, Ordering, thread};
 use unherd_testkit::{Content, Outcome, PageHistory, Seed, Stamp};
 
 use crate::async_reads::executor::Task;
-use crate::scene::{BOTH, close, real_dir, small, turn, writable};
+use crate::scene::{close, real_devices, real_dir, small, turn, writable};
 
 const PAGE_BYTES: usize = 4096;
 const PAGES: u64 = 64;
@@ -104,12 +104,9 @@ fn try_everything(cache: &Cache, file: &File, path: &Path) -> u8 {
 #[test]
 fn a_child_among_busy_threads_is_refused_and_changes_nothing() {
     let _turn = turn();
-    let dir = real_dir();
-    for io in BOTH {
-        let Ok(cache) = small(FRAMES, PAGE_BYTES).io(io).build() else {
-            assert_eq!(io, Io::Ring, "only io_uring may be missing");
-            continue;
-        };
+    for (io, device) in real_devices() {
+        let dir = real_dir();
+        let cache = small(FRAMES, PAGE_BYTES).io(io).device(device).build().unwrap();
         let path = dir.path().join(format!("{io:?}"));
         let file = cache.open(&path, writable()).unwrap();
         write_all(&file);
@@ -161,12 +158,9 @@ fn open_descriptors(path: &Path) -> usize {
 #[test]
 fn what_a_child_drops_is_not_written() {
     let _turn = turn();
-    let dir = real_dir();
-    for io in BOTH {
-        let Ok(cache) = small(2 * PAGES as usize, PAGE_BYTES).io(io).build() else {
-            assert_eq!(io, Io::Ring, "only io_uring may be missing");
-            continue;
-        };
+    for (io, device) in real_devices() {
+        let dir = real_dir();
+        let cache = small(2 * PAGES as usize, PAGE_BYTES).io(io).device(device).build().unwrap();
         let path = fs::canonicalize(dir.path()).unwrap().join(format!("{io:?}"));
         let file = cache.open(&path, writable()).unwrap();
         write_all(&file);

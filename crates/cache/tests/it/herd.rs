@@ -85,15 +85,15 @@ fn without_filtering_the_same_reads_are_right() {
     }
 }
 
-/// Threads read by themselves, and sleep for nobody; with a ring 192 do, and the others have their
-/// reads queued, sleep and are woken once each. As many reads as threads are under way; with a ring
-/// 224, and then the others.
+/// Threads read by themselves, and sleep for nobody; with a queue 192 do, and the others have their
+/// reads queued, sleep and are woken once each. As many reads as threads are under way; with a
+/// queue 224, and then the others.
 #[test]
 fn threads_that_miss_read_by_themselves_or_queue() {
     const PAGES: usize = 250;
     let _turn = turn();
-    let ring = (Io::Ring, PAGES as u64 - 192, 224);
-    for (io, queued, at_once) in [(Io::Blocking, 0, PAGES), ring, (Io::Threads(1), 0, PAGES)] {
+    let queue = (Io::Queued, PAGES as u64 - 192, 224);
+    for (io, queued, at_once) in [(Io::Blocking, 0, PAGES), queue] {
         let device = sim(5, FaultPlan::default());
         let page = |number: usize| [number as u8; 512];
         device.put("f", &(0..PAGES).flat_map(page).collect::<Vec<_>>());

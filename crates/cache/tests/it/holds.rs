@@ -351,7 +351,7 @@ fn holds_and_releases_of_many_threads_lose_no_page() {
 #[test]
 fn a_sync_waits_for_the_write_of_what_was_there_before_the_hold() {
     let _turn = turn();
-    let (device, _cache, file) = scene(Io::Ring);
+    let (device, _cache, file) = scene(Io::Queued);
     file.advise(Advice::Random);
     device.block_queued_writes();
     // Two runs, which the queue is given.
@@ -380,7 +380,7 @@ fn a_sync_waits_for_the_write_of_what_was_there_before_the_hold() {
 #[test]
 fn a_close_waits_for_the_write_of_what_was_there_before_the_hold() {
     let _turn = turn();
-    let (device, cache, file) = scene(Io::Ring);
+    let (device, cache, file) = scene(Io::Queued);
     let other = cache.open("other", writable()).unwrap();
     [&file, &other].into_iter().for_each(|file| file.advise(Advice::Random));
     device.block_queued_writes();

@@ -6,7 +6,8 @@ use std::path::Path;
 use unherd_cache::Io;
 use unherd_sys::primitives::{Arc, AtomicU64, Ordering};
 use unherd_sys::{
-    Completion, Deadline, Device, DeviceFile, Errno, IoBufs, OpenError, OpenHow, Opened, Transfer,
+    Completion, Deadline, Device, DeviceFile, Errno, IoBufs, OpenError, OpenHow, Opened, QueueKind,
+    Transfer,
 };
 use unherd_testkit::{FaultPlan, SimDevice};
 
@@ -54,8 +55,8 @@ unsafe impl Device for Interrupted {
         self.device.sync(file)
     }
 
-    fn can_queue(&self) -> bool {
-        self.device.can_queue()
+    fn queue(&self) -> Option<QueueKind> {
+        self.device.queue()
     }
 
     fn claim_queue(&self) -> bool {
@@ -90,7 +91,7 @@ fn interrupted_transfers_are_begun_again() {
     let _turn = turn();
     let sim = sim(22, FaultPlan::default());
     let device = Arc::new(Interrupted { device: sim.clone(), completions: AtomicU64::new(0) });
-    let cache = small(8, 512).device(device).io(Io::Ring).build().unwrap();
+    let cache = small(8, 512).device(device).io(Io::Queued).build().unwrap();
     let bytes: Vec<u8> = (0..30_000_u32).map(|i| (i % 251) as u8).collect();
     let file = cache.open("f", writable()).unwrap();
     file.write_at(&bytes, 0).unwrap();

@@ -8,7 +8,7 @@ use unherd_sys::primitives::Arc;
 use unherd_testkit::{Failure, FaultPlan, FileModel};
 
 use crate::page_hook::Cipher;
-use crate::scene::{BOTH, cases, close, real_dir, sim, small, turn, writable};
+use crate::scene::{BOTH, cases, close, real_devices, real_dir, sim, small, turn, writable};
 
 const HANDLES: usize = 3;
 
@@ -343,13 +343,9 @@ proptest! {
     #[test]
     fn on_the_real_device(ops in ops(4096, 60)) {
         let _turn = turn();
-        let dir = real_dir();
-        for io in BOTH {
-            let Ok(cache) = small(6, 4096).io(io).build() else {
-                assert_eq!(io, Io::Ring, "only io_uring may be missing");
-                eprintln!("no io_uring here: the queued engine was not run");
-                continue;
-            };
+        for (io, device) in real_devices() {
+            let dir = real_dir();
+            let cache = small(6, 4096).io(io).device(device).build().unwrap();
             let path = dir.path().join(format!("{io:?}"));
             let model = run_clean(&cache, &path, &writable(), &ops);
             assert!(std::fs::read(&path).unwrap() == model.bytes());

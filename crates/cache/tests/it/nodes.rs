@@ -90,7 +90,7 @@ fn those_who_wait_for_a_frame_get_one_of_any_node_in_the_order_of_their_coming()
 #[test]
 fn threads_of_several_nodes_on_few_frames_lose_none() {
     let _turn = turn();
-    for (io, nodes) in [(Io::Blocking, 2), (Io::Ring, 3)] {
+    for (io, nodes) in [(Io::Blocking, 2), (Io::Queued, 3)] {
         let device = sim(u64::from(nodes), FaultPlan::default());
         let builder = small(24, 512).topology(Topology::of(nodes)).io(io);
         let cache = builder.device(device.clone()).build().unwrap();

@@ -55,7 +55,7 @@ fn forgotten_future_hinders_no_open() {
     let _turn = turn();
     let device = sim(91, FaultPlan::default());
     device.put("a", &[1; 512]);
-    let cache = small(8, 512).device(device).io(Io::Ring).build().unwrap();
+    let cache = small(8, 512).device(device).io(Io::Queued).build().unwrap();
     let other = cache.open("b", writable()).unwrap();
     let pins: Vec<_> = (0..8).map(|page| other.page(PageNo(page)).unwrap()).collect();
     let file = cache.open("a", writable()).unwrap();

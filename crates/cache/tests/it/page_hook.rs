@@ -1,6 +1,6 @@
 //! Pages pass a hook on their way to the device and back.
 
-use unherd_cache::{Cache, Errno, Error, File, Io, Operation, PageHook, PageNo};
+use unherd_cache::{Cache, Errno, Error, File, Operation, PageHook, PageNo};
 use unherd_sys::primitives::{Arc, AtomicU64, Ordering};
 use unherd_testkit::FaultPlan;
 
@@ -197,7 +197,7 @@ fn all_handles_of_a_file_have_one_hook() {
 #[test]
 fn a_file_with_a_hook_has_whole_pages() {
     let _turn = turn();
-    for io in [Io::Blocking, Io::Threads(2)] {
+    for io in BOTH {
         let device = sim(1, FaultPlan::default());
         // A length that a crash may leave.
         device.put("f", &[0; 300]);

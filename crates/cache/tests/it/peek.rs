@@ -160,7 +160,7 @@ fn a_read_of_many_pages_finds_each_once() {
     for there in [0..60, 0..5, 10..44, 30..60] {
         let device = sim(1, FaultPlan::default());
         device.put("f", &bytes);
-        let cache = small(256, PAGE).device(device).io(Io::Ring).build().unwrap();
+        let cache = small(256, PAGE).device(device).io(Io::Queued).build().unwrap();
         let file = cache.open("f", writable()).unwrap();
         file.advise(Advice::Random);
         let pages: Vec<_> = there.clone().map(PageNo).collect();

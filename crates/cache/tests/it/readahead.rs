@@ -83,7 +83,7 @@ fn backward_and_strided_readers_take_few_transfers() {
     let strided = (1..PAGES).step_by(4).collect();
     for (pages, most) in [(backward, 200), (strided, PAGES / 4 + 64)] {
         let device = device();
-        let cache = small(512, PAGE).device(device.clone()).io(Io::Ring).build().unwrap();
+        let cache = small(512, PAGE).device(device.clone()).io(Io::Queued).build().unwrap();
         let file = cache.open("f", writable()).unwrap();
         for &page in &pages {
             assert_eq!(file.page(PageNo(page)).unwrap()[0], page as u8, "page {page}");
@@ -98,7 +98,7 @@ fn backward_and_strided_readers_take_few_transfers() {
 #[test]
 fn failed_readahead_is_silent_until_the_page_is_asked_for() {
     let device = device();
-    let cache = small(512, PAGE).device(device.clone()).io(Io::Ring).build().unwrap();
+    let cache = small(512, PAGE).device(device.clone()).io(Io::Queued).build().unwrap();
     let file = cache.open("f", writable()).unwrap();
     let read = |pages: std::ops::Range<u64>| {
         let mut failed = 0;
@@ -207,7 +207,7 @@ fn a_stream_goes_on_behind_an_error() {
 
 #[test]
 fn pages_that_were_prefetched_are_no_misses() {
-    let cache = small(512, PAGE).device(device()).io(Io::Ring).build().unwrap();
+    let cache = small(512, PAGE).device(device()).io(Io::Queued).build().unwrap();
     let file = cache.open("f", writable()).unwrap();
     let pages = [900, 17, 18, 400, 17, PAGES + 1].map(PageNo);
     assert_eq!(file.prefetch(&pages), 6);

@@ -7,11 +7,20 @@ use std::time::Duration;
 
 use proptest::test_runner::Config;
 use unherd_cache::{Cache, CacheBuilder, Error, File, Io, OpenOptions};
-use unherd_sys::Topology;
 use unherd_sys::primitives::{Arc, Mutex, MutexGuard, thread};
+use unherd_sys::{Device, DirectDevice, Topology};
 use unherd_testkit::{FaultPlan, Seed, SimDevice};
 
-pub(crate) const BOTH: [Io; 2] = [Io::Blocking, Io::Ring];
+pub(crate) const BOTH: [Io; 2] = [Io::Blocking, Io::Queued];
+
+/// The ways to a real device.
+pub(crate) fn real_devices() -> [(Io, Arc<dyn Device>); 3] {
+    [
+        (Io::Blocking, Arc::new(DirectDevice::new())),
+        (Io::Queued, Arc::new(DirectDevice::new())),
+        (Io::Queued, Arc::new(DirectDevice::without_io_uring())),
+    ]
+}
 
 /// How long one turn may last. A test that takes so long hangs.
 const TURN_MAX: Duration = Duration::from_secs(240);

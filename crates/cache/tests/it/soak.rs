@@ -29,7 +29,7 @@ use unherd_testkit::{
     Content, Failure, FaultPlan, Found, Outcome, PageHistory, PageRead, Seed, SimDevice, Stamp,
 };
 
-use crate::scene::{sim, small, turn, writable};
+use crate::scene::{BOTH, sim, small, turn, writable};
 use tasks::TaskWorker;
 
 const THREADS: u64 = 64;
@@ -112,16 +112,15 @@ struct Variant {
 }
 
 impl Variant {
-    const IOS: [Io; 3] = [Io::Blocking, Io::Ring, Io::Threads(4)];
     const POLICIES: [PolicyKind; 2] = [PolicyKind::S3Fifo, PolicyKind::Clock];
     /// This many epochs one after the other have all ways of I/O with all policies.
-    const COUNT: u64 = (Self::IOS.len() * Self::POLICIES.len()) as u64;
+    const COUNT: u64 = (BOTH.len() * Self::POLICIES.len()) as u64;
 
     fn of(seed: &Seed) -> Self {
         let number = seed.origin() as usize;
-        let (ios, policies) = (Self::IOS.len(), Self::POLICIES.len());
+        let (ios, policies) = (BOTH.len(), Self::POLICIES.len());
         Self {
-            io: Self::IOS[number % ios],
+            io: BOTH[number % ios],
             policy: Self::POLICIES[number / ios % policies],
             nodes: 1 + (number / (ios * policies) + number) as u32 % 3,
         }

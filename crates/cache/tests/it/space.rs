@@ -8,10 +8,9 @@ use unherd_sys::primitives::{Arc, thread};
 use unherd_testkit::{Failure, FaultPlan, SimDevice};
 
 use crate::durability::failing_syncs;
-use crate::scene::{real_dir, sim, small, turn, writable};
+use crate::scene::{BOTH, real_dir, sim, small, turn, writable};
 
 const PAGE: u64 = 512;
-const ALL: [Io; 3] = [Io::Blocking, Io::Ring, Io::Threads(2)];
 
 fn scene(io: Io) -> (Arc<SimDevice>, Cache, File) {
     let device = sim(41, FaultPlan::default());
@@ -35,7 +34,7 @@ fn with_hole(len: u64, hole: std::ops::Range<u64>) -> Vec<u8> {
 #[test]
 fn a_hole_gives_zeros_and_its_dirty_pages_are_not_written() {
     let _turn = turn();
-    for io in ALL {
+    for io in BOTH {
         let (device, _cache, file) = scene(io);
         file.write_all_at(&[1; 8 * PAGE as usize], 0).unwrap();
         let hole = PAGE + 100..5 * PAGE + 7;
@@ -54,7 +53,7 @@ fn a_hole_gives_zeros_and_its_dirty_pages_are_not_written() {
 #[test]
 fn a_hole_at_the_end_keeps_the_length() {
     let _turn = turn();
-    for io in ALL {
+    for io in BOTH {
         let (device, cache, file) = scene(io);
         file.write_all_at(&[1; 1000], 0).unwrap();
         file.punch_hole(0..u64::MAX).unwrap();
@@ -71,7 +70,7 @@ fn a_hole_at_the_end_keeps_the_length() {
 #[test]
 fn no_write_back_fills_a_hole_up() {
     let _turn = turn();
-    let (device, _cache, file) = scene(Io::Ring);
+    let (device, _cache, file) = scene(Io::Queued);
     let file = &file;
     (0..8).for_each(|page| file.write_all_at(&[1; 512], 2 * page * PAGE).unwrap());
     device.block_queued_writes();
@@ -93,7 +92,7 @@ fn no_write_back_fills_a_hole_up() {
 #[test]
 fn a_hole_ends_the_holds_of_its_pages() {
     let _turn = turn();
-    for io in ALL {
+    for io in BOTH {
         let (_device, _cache, file) = scene(io);
         for page in 0..4 {
             let mut page = file.page_mut(PageNo(page)).unwrap();
@@ -114,7 +113,7 @@ fn a_hole_ends_the_holds_of_its_pages() {
 #[test]
 fn a_hole_that_fails_changes_nothing_and_can_be_tried_again() {
     let _turn = turn();
-    for io in ALL {
+    for io in BOTH {
         let (device, _cache, file) = scene(io);
         file.write_all_at(&[1; 4 * PAGE as usize], 0).unwrap();
         file.sync_all().unwrap();
@@ -170,7 +169,7 @@ fn what_has_no_holes_or_no_space_says_so() {
 #[test]
 fn a_reservation_makes_the_file_longer_and_one_that_fails_does_not() {
     let _turn = turn();
-    for io in ALL {
+    for io in BOTH {
         let (device, _cache, file) = scene(io);
         file.write_all_at(&[1; 100], 0).unwrap();
         for origin in 0..8 {

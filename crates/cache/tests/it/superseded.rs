@@ -10,7 +10,7 @@ use unherd_sync::{Ledger, Reason};
 use unherd_sys::primitives::{Arc, Condvar, Mutex, thread};
 use unherd_sys::{
     Completion, Deadline, Device, DeviceFile, Direction, Errno, IoBufs, OpenError, OpenHow, Opened,
-    Timestamp, Transfer,
+    QueueKind, Timestamp, Transfer,
 };
 use unherd_testkit::{Failure, FaultPlan, Seed, SimDevice};
 
@@ -142,8 +142,8 @@ unsafe impl Device for Gated {
         self.device.sync(file)
     }
 
-    fn can_queue(&self) -> bool {
-        self.device.can_queue()
+    fn queue(&self) -> Option<QueueKind> {
+        self.device.queue()
     }
 
     fn claim_queue(&self) -> bool {

@@ -152,7 +152,7 @@ fn each_handle_learns_of_its_failure_though_one_was_told() {
 fn tasks_and_threads_share_a_flush() {
     let _turn = turn();
     let plan = FaultPlan { yields_max: 2000, ..FaultPlan::default() };
-    let (device, _cache, [file, _]) = scene(6, Io::Ring, plan);
+    let (device, _cache, [file, _]) = scene(6, Io::Queued, plan);
     thread::scope(|scope| {
         for page in 0..16 {
             let file = &file;
@@ -179,7 +179,7 @@ fn tasks_and_threads_share_a_flush() {
 #[test]
 fn a_sync_in_a_task_holds_up_no_other_file() {
     let _turn = turn();
-    let (device, _cache, files) = scene(7, Io::Ring, FaultPlan::default());
+    let (device, _cache, files) = scene(7, Io::Queued, FaultPlan::default());
     files.iter().for_each(|file| write(file, 0..1, 1));
     let (held, syncing) = thread::scope(|scope| {
         let held = files[0].page_mut(PageNo(0)).unwrap();
@@ -196,7 +196,7 @@ fn a_sync_in_a_task_holds_up_no_other_file() {
 #[test]
 fn a_sync_goes_on_when_its_task_and_handle_are_dropped() {
     let _turn = turn();
-    let (device, cache, [file, other]) = scene(8, Io::Ring, FaultPlan::default());
+    let (device, cache, [file, other]) = scene(8, Io::Queued, FaultPlan::default());
     write(&file, 0..1, 1);
     let held = file.page_mut(PageNo(0)).unwrap();
     drop(thread::scope(|scope| {

@@ -1,10 +1,10 @@
 //! Many threads on few frames: pages are never torn, and nobody is left asleep.
 
-use unherd_cache::{Cache, Error, File, Io, PageNo};
+use unherd_cache::{Cache, Error, File, PageNo};
 use unherd_sys::primitives::thread;
 use unherd_testkit::{Failure, FaultPlan, Seed};
 
-use crate::scene::{BOTH, real_dir, sim, small, turn, writable};
+use crate::scene::{BOTH, real_devices, real_dir, sim, small, turn, writable};
 
 const THREADS: u64 = 16;
 const PAGES: u64 = 48;
@@ -113,11 +113,8 @@ fn on_the_real_device() {
     let _turn = turn();
     let dir = real_dir();
     let paths = [dir.path().join("a"), dir.path().join("b")];
-    for io in BOTH {
-        let Ok(cache) = small(40, 4096).io(io).build() else {
-            assert_eq!(io, Io::Ring, "only io_uring may be missing");
-            continue;
-        };
+    for (io, device) in real_devices() {
+        let cache = small(40, 4096).io(io).device(device).build().unwrap();
         storm(&cache, &paths, 150, false);
         for path in &paths {
             std::fs::read(path).unwrap().chunks(4096).for_each(check_whole);

@@ -6,7 +6,7 @@ use unherd_sys::Errno;
 use unherd_sys::primitives::{Arc, thread};
 use unherd_testkit::{FaultPlan, SimDevice};
 
-use crate::scene::{sim, small, turn, writable};
+use crate::scene::{BOTH, sim, small, turn, writable};
 
 const PAGE: u64 = 512;
 /// With a buffer for each 32 of them: eight write-backs at a time.
@@ -34,7 +34,7 @@ fn write(file: &File, pages: u64) -> Result<(), Error> {
 fn a_writer_sleeps_only_while_the_device_is_busy() {
     let _turn = turn();
     for writers in 1..=2_usize {
-        let (device, cache, files) = scene(Io::Ring, FaultPlan::default());
+        let (device, cache, files) = scene(Io::Queued, FaultPlan::default());
         device.block_queued_writes();
         let before = Ledger::snapshot();
         let waits = || Ledger::snapshot().since(&before).reason(Reason::register("frame")).waits;
@@ -63,7 +63,7 @@ fn a_writer_sleeps_only_while_the_device_is_busy() {
 #[test]
 fn a_bad_file_and_its_writers_take_the_cache_from_nobody() {
     let _turn = turn();
-    for io in [Io::Blocking, Io::Ring, Io::Threads(3)] {
+    for io in BOTH {
         for errno in [Errno::NOSPC, Errno::IO] {
             let plan = FaultPlan { held_reaps_max: 2, reorder: true, ..FaultPlan::default() };
             let (device, _cache, [good, bad]) = scene(io, plan);

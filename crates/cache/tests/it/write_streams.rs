@@ -79,7 +79,7 @@ fn streams_free_no_more_than_an_eighth_of_the_frames() {
 /// A cache with frames enough for several runs under way.
 fn queued() -> (Arc<SimDevice>, Cache, [File; 4]) {
     let device = sim(2, FaultPlan::default());
-    let cache = small(4096, PAGE).device(device.clone()).io(Io::Ring).build().unwrap();
+    let cache = small(4096, PAGE).device(device.clone()).io(Io::Queued).build().unwrap();
     let files = ["a", "b", "c", "d"].map(|name| cache.open(name, writable()).unwrap());
     device.block_queued_writes();
     (device, cache, files)

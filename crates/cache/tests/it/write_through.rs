@@ -4,14 +4,12 @@ use unherd_cache::{Advice, Error, Io, Operation, PageNo};
 use unherd_sys::Errno;
 use unherd_testkit::FaultPlan;
 
-use crate::scene::{real_dir, sim, small, turn, writable};
-
-const ALL: [Io; 3] = [Io::Blocking, Io::Ring, Io::Threads(2)];
+use crate::scene::{BOTH, real_dir, sim, small, turn, writable};
 
 #[test]
 fn the_device_has_what_a_write_has_returned_for_and_nothing_else() {
     let _turn = turn();
-    for io in ALL {
+    for io in BOTH {
         let plan = FaultPlan { short_per_mille: 300, held_reaps_max: 2, ..FaultPlan::default() };
         let device = sim(71, plan);
         let cache = small(32, 512).device(device.clone()).io(io).build().unwrap();
@@ -45,7 +43,7 @@ fn the_device_has_what_a_write_has_returned_for_and_nothing_else() {
 #[test]
 fn a_write_that_the_device_refuses_is_an_error_and_stays_dirty() {
     let _turn = turn();
-    for io in ALL {
+    for io in BOTH {
         for errno in [Errno::NOSPC, Errno::IO] {
             let device = sim(72, FaultPlan::default());
             let cache = small(32, 512).device(device.clone()).io(io).build().unwrap();

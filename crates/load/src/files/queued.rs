@@ -8,7 +8,7 @@ use std::path::Path;
 
 use unherd_sys::{
     Completion, Deadline, Device, DeviceFile, DirectDevice, Direction, HugePages, IoBuf, Map,
-    OpenHow, Transfer,
+    OpenHow, QueueKind, Transfer,
 };
 
 use super::PAGE_BYTES;
@@ -38,7 +38,7 @@ impl QueuedReads {
     /// Opens the file for up to `depth` reads at a time.
     pub(crate) fn open(path: &Path, depth: usize) -> io::Result<Self> {
         let device = DirectDevice::new();
-        if !device.can_queue() || !device.claim_queue() {
+        if device.queue() != Some(QueueKind::IoUring) || !device.claim_queue() {
             return Err(io::Error::other("io_uring is not available, which these reads need"));
         }
         let opened = device.open(path, OpenHow::default()).map_err(io::Error::other)?;

@@ -9,7 +9,8 @@ use std::sync::mpsc::{Sender, channel};
 
 use unherd_sys::primitives::{Arc, AtomicBool, Mutex, Ordering, thread};
 use unherd_sys::{
-    Completion, Deadline, Device, DeviceFile, DirectDevice, Direction, IoBuf, OpenHow, Transfer,
+    Completion, Deadline, Device, DeviceFile, DirectDevice, Direction, IoBuf, OpenHow, QueueKind,
+    Transfer,
 };
 
 /// Writes under way at a time: what a device's queue takes.
@@ -45,7 +46,7 @@ struct Order {
 impl QueuedWrites {
     pub(crate) fn new() -> io::Result<Self> {
         let device = DirectDevice::new();
-        if !device.can_queue() || !device.claim_queue() {
+        if device.queue() != Some(QueueKind::IoUring) || !device.claim_queue() {
             return Err(io::Error::other("io_uring is not available, which these writes need"));
         }
         let (orders, is_over) = (Mutex::new(Vec::new()), AtomicBool::new(false));

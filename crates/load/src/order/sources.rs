@@ -3,11 +3,13 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use unherd::{Advice, Cache, File, Io, OpenOptions, PageNo};
+use unherd::{Advice, Cache, File, OpenOptions, PageNo};
 
 use super::plan::Plan;
 use super::scene::{self, OrderedFile, Reader};
-use crate::files::{AlignedBytes, KernelFile, PAGE_BYTES, QueuedReads, Way, capacity_bytes};
+use crate::files::{
+    AlignedBytes, CacheIo, KernelFile, PAGE_BYTES, QueuedReads, Way, capacity_bytes,
+};
 use crate::{Basis, Job, LoadError, Meter, Round, Span};
 
 /// Whether the cache may read pages that nobody has asked for.
@@ -37,13 +39,13 @@ pub(super) fn run_queued(job: &Job, plan: &Plan) -> Result<Round, LoadError> {
 pub(super) fn run_cached(
     job: &Job,
     plan: &Plan,
-    io: Io,
+    io: CacheIo,
     readahead: Readahead,
 ) -> Result<Round, LoadError> {
     scene::run(job, plan, |path| open_cached(job, plan, io, readahead, path))
 }
 
-pub(super) fn run_stream(job: &Job, plan: &Plan, io: Io) -> Result<Round, LoadError> {
+pub(super) fn run_stream(job: &Job, plan: &Plan, io: CacheIo) -> Result<Round, LoadError> {
     scene::run(job, plan, |path| {
         let (cached, setup) = open_cached(job, plan, io, Readahead::On, path)?;
         Ok((Streamed(cached), setup))
@@ -54,7 +56,7 @@ pub(super) fn run_stream(job: &Job, plan: &Plan, io: Io) -> Result<Round, LoadEr
 fn open_cached(
     job: &Job,
     plan: &Plan,
-    io: Io,
+    io: CacheIo,
     readahead: Readahead,
     path: &Path,
 ) -> Result<(Cached, Span), LoadError> {
@@ -64,10 +66,10 @@ fn open_cached(
         message: error.to_string(),
     };
     let meter = Meter::start(Basis::WithKernel { idle_busy: job.idle_busy })?;
-    let cache = Cache::builder()
+    let cache = io
+        .builder(job)?
         .capacity(capacity_bytes)
         .page_size(PAGE_BYTES as usize)
-        .io(io)
         .build()
         .map_err(|error| setup_error(&error))?;
     let setup = meter.stop(job.plant)?;

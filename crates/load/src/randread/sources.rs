@@ -2,11 +2,11 @@
 
 use std::io;
 
-use unherd::{Cache, File, Io, OpenOptions};
+use unherd::{File, OpenOptions};
 
 use super::plan::Plan;
 use super::scene::{self, RandomFile};
-use crate::files::{KernelFile, PAGE_BYTES, Way, capacity_bytes};
+use crate::files::{CacheIo, KernelFile, PAGE_BYTES, Way, capacity_bytes};
 use crate::{Basis, Job, LoadError, Meter, Round, Span};
 
 pub(super) fn run_kernel(job: &Job, plan: &Plan, way: Way) -> Result<Round, LoadError> {
@@ -18,7 +18,7 @@ pub(super) fn run_kernel(job: &Job, plan: &Plan, way: Way) -> Result<Round, Load
     })
 }
 
-pub(super) fn run_cached(job: &Job, plan: &Plan, io: Io) -> Result<Round, LoadError> {
+pub(super) fn run_cached(job: &Job, plan: &Plan, io: CacheIo) -> Result<Round, LoadError> {
     let capacity_bytes = capacity_bytes(plan.memory_bytes, plan.threads, PAGE_BYTES as usize)?;
     let setup_error = |error: &dyn std::fmt::Display| LoadError::Setup {
         name: job.with.clone(),
@@ -26,10 +26,10 @@ pub(super) fn run_cached(job: &Job, plan: &Plan, io: Io) -> Result<Round, LoadEr
     };
     scene::run(job, plan, |path| {
         let meter = Meter::start(Basis::WithKernel { idle_busy: job.idle_busy })?;
-        let cache = Cache::builder()
+        let cache = io
+            .builder(job)?
             .capacity(capacity_bytes)
             .page_size(PAGE_BYTES as usize)
-            .io(io)
             .build()
             .map_err(|error| setup_error(&error))?;
         let setup = meter.stop(job.plant)?;

@@ -2,25 +2,22 @@
 
 use std::io;
 
-use unherd::{Advice, Cache, File, Io, OpenOptions, PageNo};
+use unherd::{Advice, File, OpenOptions, PageNo};
 
 use super::plan::Plan;
 use super::scene::{self, Reader, SlicedFile};
-use crate::files::{AlignedBytes, PAGE_BYTES, capacity_bytes};
+use crate::files::{AlignedBytes, CacheIo, PAGE_BYTES, capacity_bytes};
 use crate::{Basis, Job, LoadError, Meter, Round};
 
 /// A way of use, or a mechanism that is off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     Ring,
-    Threads,
+    Aio,
     Blocking,
     NoCopy,
     NoReadahead,
 }
-
-/// The cache's own threads for I/O, where it has some.
-const IO_THREADS: usize = 4;
 
 pub(super) fn run(job: &Job, plan: &Plan, mode: Mode) -> Result<Round, LoadError> {
     let capacity_bytes = capacity_bytes(plan.memory_bytes, plan.threads, plan.block_bytes)?;
@@ -30,14 +27,15 @@ pub(super) fn run(job: &Job, plan: &Plan, mode: Mode) -> Result<Round, LoadError
             message: error.to_string(),
         };
         let meter = Meter::start(Basis::WithKernel { idle_busy: job.idle_busy })?;
-        let cache = Cache::builder()
+        let io = match mode {
+            Mode::Blocking => CacheIo::Blocking,
+            Mode::Aio => CacheIo::Aio,
+            Mode::Ring | Mode::NoCopy | Mode::NoReadahead => CacheIo::IoUring,
+        };
+        let cache = io
+            .builder(job)?
             .capacity(capacity_bytes)
             .page_size(PAGE_BYTES as usize)
-            .io(match mode {
-                Mode::Blocking => Io::Blocking,
-                Mode::Threads => Io::Threads(IO_THREADS),
-                Mode::Ring | Mode::NoCopy | Mode::NoReadahead => Io::Ring,
-            })
             .build()
             .map_err(|error| setup_error(&error))?;
         let setup = meter.stop(job.plant)?;

@@ -1,13 +1,13 @@
-//! `unherd`, `unherd-threads` and `unherd-nofilter`: the page cache of unherd, direct I/O below.
+//! `unherd`, `unherd-aio` and `unherd-nofilter`: the page cache of unherd, direct I/O below.
 
 use std::io;
 use std::path::Path;
 
-use unherd::{Cache, File, Io, OpenOptions};
+use unherd::{Cache, File, OpenOptions};
 
 use super::phases::{self, TestFile};
 use super::plan::Plan;
-use crate::files::{PAGE_BYTES, capacity_bytes};
+use crate::files::{CacheIo, PAGE_BYTES, capacity_bytes};
 use crate::{Basis, Job, LoadError, Meter, Round};
 
 /// Whether the wakes of pages look at the key. The other waits of the cache always do: for frames
@@ -18,7 +18,7 @@ pub(super) enum Filter {
     Nothing,
 }
 
-pub(super) fn run(job: &Job, plan: &Plan, filter: Filter, io: Io) -> Result<Round, LoadError> {
+pub(super) fn run(job: &Job, plan: &Plan, filter: Filter, io: CacheIo) -> Result<Round, LoadError> {
     let memory_bytes = job.memory_bytes()?;
     let capacity_bytes = capacity_bytes(memory_bytes, plan.threads, plan.block_bytes)?;
     let queues = match job.params.number("wait-queues")? {
@@ -28,10 +28,10 @@ pub(super) fn run(job: &Job, plan: &Plan, filter: Filter, io: Io) -> Result<Roun
     // The cache takes all its memory from the kernel while it is made, once, and the kernel's own
     // in the phases, again and again: so this is timed by itself.
     let meter = Meter::start(Basis::WithKernel { idle_busy: job.idle_busy })?;
-    let cache = Cache::builder()
+    let cache = io
+        .builder(job)?
         .capacity(capacity_bytes)
         .page_size(job.params.at_least_one("page")?)
-        .io(io)
         .queues(queues)
         .filtered(filter == Filter::ByKey)
         .build()

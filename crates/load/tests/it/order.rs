@@ -2,14 +2,8 @@
 
 use super::*;
 
-const IMPLS: [&str; 6] = [
-    "kernel",
-    "kernel-direct",
-    "unherd",
-    "unherd-threads",
-    "unherd-blocking",
-    "unherd-noreadahead",
-];
+const IMPLS: [&str; 6] =
+    ["kernel", "kernel-direct", "unherd", "unherd-aio", "unherd-blocking", "unherd-noreadahead"];
 
 /// With 10 MiB and 2 threads a cache holds 1.8 MiB of the 8.
 #[test]

@@ -10,7 +10,7 @@ const IMPLS: [&str; 9] = [
     "floor",
     "before",
     "unherd",
-    "unherd-threads",
+    "unherd-aio",
     "unherd-blocking",
     "unherd-nocopy",
     "unherd-noreadahead",

@@ -45,7 +45,7 @@ fn check_phases(round: &Value) {
 #[test]
 fn all_implementations_agree() {
     let dir = directory();
-    let impls = ["kernel", "kernel-direct", "floor", "unherd", "unherd-threads", "unherd-nofilter"];
+    let impls = ["kernel", "kernel-direct", "floor", "unherd", "unherd-aio", "unherd-nofilter"];
     let rounds = impls.map(|with| {
         let round = small(with, dir.path(), "--memory 10M --seed 5").unwrap();
         check_phases(&round);

@@ -96,13 +96,7 @@ fn pieces_are_moved_in_file_order() {
         device.reap(&mut done, Deadline::NEVER);
         done[0].result
     };
-    if device.can_queue() {
-        assert_eq!(queued(Direction::Write, 3 * PAGE as u64, &pieces[1..]), Ok(2 * PAGE));
-    } else {
-        // SAFETY: as above.
-        let written = unsafe { device.write(file, 3 * PAGE as u64, IoBufs::list(&pieces[1..])) };
-        assert_eq!(written, Ok(2 * PAGE));
-    }
+    assert_eq!(queued(Direction::Write, 3 * PAGE as u64, &pieces[1..]), Ok(2 * PAGE));
     let expected = [3, 1, 4, 1, 4].map(|byte| vec![byte; PAGE]);
     for (at, content) in expected.iter().enumerate() {
         assert_eq!(read(&device, file, (at * PAGE) as u64, page(&map, 1)), Ok(PAGE));
@@ -251,6 +245,18 @@ fn probing_knows_sectors_and_falls_back() {
     assert!(probed.offset >= opened.alignment.offset);
 }
 
+/// A device for each kind of queue that there may be here.
+fn with_queues() -> impl Iterator<Item = DirectDevice> {
+    [QueueKind::IoUring, QueueKind::Aio, QueueKind::Threads].into_iter().filter_map(|kind| {
+        let device = DirectDevice::with_queue(kind);
+        if device.queue() != Some(kind) {
+            println!("skipped: {kind:?} is not allowed here");
+            return None;
+        }
+        Some(device)
+    })
+}
+
 fn reap_all(device: &DirectDevice, count: usize) -> Vec<Completion> {
     let mut out = Vec::new();
     while out.len() < count {
@@ -259,111 +265,114 @@ fn reap_all(device: &DirectDevice, count: usize) -> Vec<Completion> {
     out
 }
 
-/// More transfers than the ring has room for, from several threads, each comes back once.
+/// More transfers than a queue's driver has room for, from several threads, each comes back once.
 #[test]
 fn queued_transfers_all_come_back() {
     const THREADS: usize = 4;
     const EACH: usize = 300;
-    let dir = on_disk();
-    let device = DirectDevice::new();
-    if !device.can_queue() {
-        println!("skipped: io_uring is not allowed here");
-        return;
-    }
-    let file = device.open(&dir.path().join("file"), for_writing()).unwrap().file;
-    let map = map(THREADS * EACH);
-    for direction in [Direction::Write, Direction::Read] {
-        thread::scope(|scope| {
-            for thread in 0..THREADS {
-                let (device, map) = (&device, &map);
-                scope.spawn(move || {
-                    for index in thread * EACH..(thread + 1) * EACH {
-                        let buf = page(map, index);
-                        let byte = if direction == Direction::Write { index as u8 } else { 0 };
-                        fill(buf, byte);
-                        let offset = (index * PAGE) as u64;
-                        let tag = index as u64;
-                        submit(device, Transfer { direction, file, offset, bufs: buf.into(), tag });
-                    }
-                });
-            }
-            let done = reap_all(&device, THREADS * EACH);
-            assert!(done.iter().all(|done| done.result == Ok(PAGE)));
-            let tags: HashSet<u64> = done.iter().map(|done| done.tag).collect();
-            assert_eq!((done.len(), tags.len()), (THREADS * EACH, THREADS * EACH));
-        });
-    }
-    for index in 0..THREADS * EACH {
-        assert_eq!(bytes(page(&map, index)), vec![index as u8; PAGE]);
+    for device in with_queues() {
+        let dir = on_disk();
+        let file = device.open(&dir.path().join("file"), for_writing()).unwrap().file;
+        let map = map(THREADS * EACH);
+        for direction in [Direction::Write, Direction::Read] {
+            thread::scope(|scope| {
+                for thread in 0..THREADS {
+                    let (device, map) = (&device, &map);
+                    scope.spawn(move || {
+                        for index in thread * EACH..(thread + 1) * EACH {
+                            let buf = page(map, index);
+                            let byte = if direction == Direction::Write { index as u8 } else { 0 };
+                            fill(buf, byte);
+                            let offset = (index * PAGE) as u64;
+                            let tag = index as u64;
+                            submit(
+                                device,
+                                Transfer { direction, file, offset, bufs: buf.into(), tag },
+                            );
+                        }
+                    });
+                }
+                let done = reap_all(&device, THREADS * EACH);
+                assert!(done.iter().all(|done| done.result == Ok(PAGE)));
+                let tags: HashSet<u64> = done.iter().map(|done| done.tag).collect();
+                assert_eq!((done.len(), tags.len()), (THREADS * EACH, THREADS * EACH));
+            });
+        }
+        for index in 0..THREADS * EACH {
+            assert_eq!(bytes(page(&map, index)), vec![index as u8; PAGE]);
+        }
     }
 }
 
 #[test]
 fn failures_of_queued_transfers_are_completions() {
-    let dir = on_disk();
-    let device = DirectDevice::new();
-    let file = device.open(&dir.path().join("file"), for_writing()).unwrap().file;
-    device.set_len(file, PAGE as u64).unwrap();
-    let map = map(1);
-    let buf = page(&map, 0);
-    let read = |file, offset, tag| Transfer {
-        direction: Direction::Read,
-        file,
-        offset,
-        bufs: buf.into(),
-        tag,
-    };
-    // A misaligned read may be served through the page cache (ext4 does so); a write is refused.
-    let write = Transfer { direction: Direction::Write, ..read(file, 1, 1) };
-    submit(&device, write);
-    submit(&device, read(file, u64::MAX, 2));
-    submit(&device, read(DeviceFile(77), 0, 3));
-    submit(&device, read(file, 1 << 30, 4));
-    let mut done = reap_all(&device, 4);
-    done.sort_by_key(|done| done.tag);
-    let results: Vec<_> = done.iter().map(|done| done.result).collect();
-    let expected = [Err(Errno::INVAL), Err(Errno::INVAL), Err(Errno::BADF), Ok(0)];
-    assert_eq!(results, expected);
+    for device in with_queues() {
+        let dir = on_disk();
+        let file = device.open(&dir.path().join("file"), for_writing()).unwrap().file;
+        device.set_len(file, PAGE as u64).unwrap();
+        let map = map(1);
+        let buf = page(&map, 0);
+        let read = |file, offset, tag| Transfer {
+            direction: Direction::Read,
+            file,
+            offset,
+            bufs: buf.into(),
+            tag,
+        };
+        // A misaligned read may be served through the page cache (ext4 does so); a write is
+        // refused.
+        let write = Transfer { direction: Direction::Write, ..read(file, 1, 1) };
+        submit(&device, write);
+        submit(&device, read(file, u64::MAX, 2));
+        submit(&device, read(DeviceFile(77), 0, 3));
+        submit(&device, read(file, 1 << 30, 4));
+        let mut done = reap_all(&device, 4);
+        done.sort_by_key(|done| done.tag);
+        let results: Vec<_> = done.iter().map(|done| done.result).collect();
+        let expected = [Err(Errno::INVAL), Err(Errno::INVAL), Err(Errno::BADF), Ok(0)];
+        assert_eq!(results, expected);
+    }
 }
 
 #[test]
 fn events_end_a_reapers_sleep() {
-    let dir = on_disk();
-    let device = DirectDevice::new();
-    let file = device.open(&dir.path().join("file"), for_writing()).unwrap().file;
-    device.set_len(file, PAGE as u64).unwrap();
-    let mut out = Vec::new();
-    device.reap(&mut out, Deadline::after(Duration::from_millis(1)));
-    device.interrupt();
-    device.reap(&mut out, Deadline::NEVER);
-    assert!(out.is_empty());
-    let map = map(1);
-    let turn = AtomicU64::new(0);
-    thread::scope(|scope| {
-        let reaper = scope.spawn(|| {
-            let mut out = Vec::new();
-            // 200 submissions, one after another, each most likely into a sleep.
-            for tag in 0..200 {
-                device.reap(&mut out, Deadline::NEVER);
-                assert_eq!(out.pop(), Some(Completion { tag, result: Ok(PAGE) }));
-                turn.store(tag + 1, Ordering::Relaxed);
-            }
-            device.reap(&mut out, Deadline::NEVER);
-            assert!(out.is_empty());
-        });
-        for tag in 0..200 {
-            let buf = page(&map, 0);
-            submit(
-                &device,
-                Transfer { direction: Direction::Read, file, offset: 0, bufs: buf.into(), tag },
-            );
-            while turn.load(Ordering::Relaxed) == tag {
-                thread::yield_now();
-            }
-        }
+    for device in with_queues() {
+        let dir = on_disk();
+        let file = device.open(&dir.path().join("file"), for_writing()).unwrap().file;
+        device.set_len(file, PAGE as u64).unwrap();
+        let mut out = Vec::new();
+        device.reap(&mut out, Deadline::after(Duration::from_millis(1)));
         device.interrupt();
-        reaper.join().unwrap();
-    });
+        device.reap(&mut out, Deadline::NEVER);
+        assert!(out.is_empty());
+        let map = map(1);
+        let turn = AtomicU64::new(0);
+        thread::scope(|scope| {
+            let reaper = scope.spawn(|| {
+                let mut out = Vec::new();
+                // 200 submissions, one after another, each most likely into a sleep.
+                for tag in 0..200 {
+                    device.reap(&mut out, Deadline::NEVER);
+                    assert_eq!(out.pop(), Some(Completion { tag, result: Ok(PAGE) }));
+                    turn.store(tag + 1, Ordering::Relaxed);
+                }
+                device.reap(&mut out, Deadline::NEVER);
+                assert!(out.is_empty());
+            });
+            for tag in 0..200 {
+                let buf = page(&map, 0);
+                submit(
+                    &device,
+                    Transfer { direction: Direction::Read, file, offset: 0, bufs: buf.into(), tag },
+                );
+                while turn.load(Ordering::Relaxed) == tag {
+                    thread::yield_now();
+                }
+            }
+            device.interrupt();
+            reaper.join().unwrap();
+        });
+    }
 }
 
 /// Pages of one large read, and how many reads are under way: long enough that the device is still
@@ -400,44 +409,96 @@ fn assert_all_large_reads(reaped: &[Completion]) {
 
 /// An owner that ends with transfers under way leaves their completions to the next one.
 #[test]
-fn the_ring_changes_hands_without_loss() {
-    let (dir, device, map) = (on_disk(), DirectDevice::new(), map(LARGE_PAGES * LARGE_READS));
-    let file = large_file(&device, &dir, &map);
-    for _round in 0..5 {
-        let mut reaped = thread::scope(|scope| {
-            let owner = scope.spawn(|| {
-                submit_large_reads(&device, file, &map);
-                let mut out = Vec::new();
-                device.reap(&mut out, Deadline::NEVER);
-                out
+fn a_queue_changes_hands_without_loss() {
+    for device in with_queues() {
+        let (dir, map) = (on_disk(), map(LARGE_PAGES * LARGE_READS));
+        let file = large_file(&device, &dir, &map);
+        for _round in 0..5 {
+            let mut reaped = thread::scope(|scope| {
+                let owner = scope.spawn(|| {
+                    submit_large_reads(&device, file, &map);
+                    let mut out = Vec::new();
+                    device.reap(&mut out, Deadline::NEVER);
+                    out
+                });
+                owner.join().unwrap()
             });
-            owner.join().unwrap()
-        });
-        while reaped.len() < LARGE_READS {
-            device.reap(&mut reaped, Deadline::NEVER);
+            while reaped.len() < LARGE_READS {
+                device.reap(&mut reaped, Deadline::NEVER);
+            }
+            assert_all_large_reads(&reaped);
         }
-        assert_all_large_reads(&reaped);
     }
 }
 
 /// While the owner lives and has transfers under way, another thread's reap waits and loses none.
 #[test]
 fn a_reaper_that_comes_too_early_waits() {
-    let (dir, device, map) = (on_disk(), DirectDevice::new(), map(LARGE_PAGES * LARGE_READS));
-    let file = large_file(&device, &dir, &map);
-    submit_large_reads(&device, file, &map);
-    let mut out = Vec::new();
-    device.reap(&mut out, Deadline::after(Duration::ZERO));
-    thread::scope(|scope| {
-        let early = scope.spawn(|| {
-            let mut out = Vec::new();
-            device.reap(&mut out, Deadline::after(Duration::from_millis(1)));
-            out
+    for device in with_queues() {
+        let (dir, map) = (on_disk(), map(LARGE_PAGES * LARGE_READS));
+        let file = large_file(&device, &dir, &map);
+        submit_large_reads(&device, file, &map);
+        let mut out = Vec::new();
+        device.reap(&mut out, Deadline::after(Duration::ZERO));
+        thread::scope(|scope| {
+            let early = scope.spawn(|| {
+                let mut out = Vec::new();
+                device.reap(&mut out, Deadline::after(Duration::from_millis(1)));
+                out
+            });
+            out.extend(early.join().unwrap());
         });
-        out.extend(early.join().unwrap());
-    });
-    while out.len() < LARGE_READS {
-        device.reap(&mut out, Deadline::NEVER);
+        while out.len() < LARGE_READS {
+            device.reap(&mut out, Deadline::NEVER);
+        }
+        assert_all_large_reads(&out);
     }
-    assert_all_large_reads(&out);
+}
+
+/// Where the kernel has no direct transfers, and AIO none that do not block.
+#[test]
+fn transfers_of_buffered_files_are_queued() {
+    for device in with_queues() {
+        let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
+            println!("skipped: no /dev/shm to write in");
+            return;
+        };
+        let how = OpenHow { buffered_fallback: true, ..for_writing() };
+        let file = device.open(&dir.path().join("file"), how).unwrap().file;
+        let map = map(40);
+        for (tag, direction) in [(0, Direction::Write), (1, Direction::Read)] {
+            for index in 0..40 {
+                let bufs = page(&map, index).into();
+                fill(page(&map, index), if tag == 0 { 7 } else { 0 });
+                let offset = (index * PAGE) as u64;
+                submit(&device, Transfer { direction, file, offset, bufs, tag });
+            }
+            let done = reap_all(&device, 40);
+            assert!(done.iter().all(|done| done.result == Ok(PAGE)), "{done:?}");
+        }
+        assert!((0..40).all(|index| bytes(page(&map, index)) == vec![7; PAGE]));
+    }
+}
+
+/// What is queued when the device goes is forgotten or done, and its files are closed.
+#[test]
+fn a_device_goes_with_transfers_queued() {
+    for device in with_queues() {
+        let dir = on_disk();
+        let path = dir.path().join("file");
+        let file = device.open(&path, for_writing()).unwrap().file;
+        assert!(device.try_lock(file, true).unwrap());
+        let map = map(300);
+        for index in 0..300 {
+            let (offset, bufs) = ((index * PAGE) as u64, page(&map, index).into());
+            let transfer = Transfer { direction: Direction::Write, file, offset, bufs, tag: 0 };
+            submit(&device, transfer);
+        }
+        device.reap(&mut Vec::new(), Deadline::after(Duration::ZERO));
+        let kind = device.queue();
+        drop(device);
+        let next = DirectDevice::new();
+        let file = next.open(&path, for_writing()).unwrap().file;
+        assert_eq!(next.try_lock(file, true), Ok(true), "{kind:?}");
+    }
 }

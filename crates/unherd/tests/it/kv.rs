@@ -81,7 +81,7 @@ fn run(device: &Arc<SimDevice>, io: Io, plan: FaultPlan, expected: &mut Expected
 
 #[test]
 fn committed_transactions_survive_a_cut_at_each_operation() {
-    for io in [Io::Blocking, Io::Ring] {
+    for io in [Io::Blocking, Io::Queued] {
         let device = Arc::new(SimDevice::new(Seed::new(1)));
         run(&device, io, FaultPlan::default(), &mut Expected::new());
         let counts = ["kv.data", "kv.log"].map(|name| device.counts(name));

@@ -7,7 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use unherd::device::{Completion, DeviceFile, IoBufs, OpenError, OpenHow, Opened, Transfer};
+use unherd::device::{
+    Completion, DeviceFile, IoBufs, OpenError, OpenHow, Opened, QueueKind, Transfer,
+};
 use unherd::{
     BuildError, Cache, Deadline, Device, Direct, DirectDevice, Errno, Error, Io, OpenOptions,
     PageNo, Topology,
@@ -56,8 +58,8 @@ unsafe impl Device for Counting {
         self.device.sync(file)
     }
 
-    fn can_queue(&self) -> bool {
-        self.device.can_queue()
+    fn queue(&self) -> Option<QueueKind> {
+        self.device.queue()
     }
 
     fn claim_queue(&self) -> bool {
@@ -87,7 +89,7 @@ fn device_of_ones_own_needs_no_other_crate() {
     let directory = tempfile::tempdir().unwrap();
     let device = Arc::new(Counting { device: DirectDevice::new(), syncs: AtomicUsize::new(0) });
     let builder = Cache::builder().capacity(1 << 20).device(device.clone());
-    let cache = builder.topology(Topology::of(2)).io(Io::Threads(1)).build().unwrap();
+    let cache = builder.topology(Topology::of(2)).io(Io::Queued).build().unwrap();
     let options = OpenOptions::new().write(true).create(true).direct(Direct::OrBuffered);
     let file = cache.open(directory.path().join("data"), options).unwrap();
     file.write_at(b"own", 0).unwrap();

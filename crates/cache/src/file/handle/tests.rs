@@ -83,7 +83,7 @@ fn a_page_that_is_written_meanwhile_gives_its_neighbours_no_second_use() {
 
 #[test]
 fn a_large_read_uses_what_was_brought_in_ahead() {
-    let (cache, file) = scene(Io::Ring);
+    let (cache, file) = scene(Io::Queued);
     file.advise(Advice::Random);
     let pages: Vec<_> = (0..40).map(PageNo).collect();
     assert_eq!(file.prefetch(&pages), 40);
@@ -103,7 +103,7 @@ fn a_large_read_uses_what_was_brought_in_ahead() {
 #[test]
 fn large_reads_go_on_reading_ahead() {
     let [one, many] = [1, 16].map(|pages| {
-        let (cache, file) = scene(Io::Ring);
+        let (cache, file) = scene(Io::Queued);
         let mut buf = vec![0; pages * PAGE];
         for at in 0..PAGES / pages as u64 {
             file.read_at(&mut buf, at * (pages * PAGE) as u64).unwrap();

@@ -39,7 +39,7 @@ fn scene() -> (Arc<SimDevice>, Cache, File) {
 fn scene_of(frames: usize) -> (Arc<SimDevice>, Cache, File) {
     let device = Arc::new(SimDevice::new(Seed::new(1)));
     device.put("f", &[7; 256 * PAGE]);
-    let builder = Cache::builder().capacity(frames * PAGE).page_size(PAGE).io(Io::Ring);
+    let builder = Cache::builder().capacity(frames * PAGE).page_size(PAGE).io(Io::Queued);
     let builder = builder.frame_wait(Duration::from_secs(20)).device(device.clone());
     let cache = builder.build().unwrap();
     let file = cache.open("f", OpenOptions::new().write(true)).unwrap();

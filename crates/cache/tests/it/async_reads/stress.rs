@@ -79,10 +79,10 @@ fn bystander(file: &File, number: u64, mut seed: Seed, steps: u64, may_fail: boo
 fn tasks_that_are_dropped_at_random_lose_nothing() {
     let _turn = turn();
     for (seed, may_fail, filtered, io) in [
-        (1, false, true, Io::Ring),
-        (2, true, true, Io::Ring),
-        (3, false, false, Io::Ring),
-        (4, true, true, Io::Threads(3)),
+        (1, false, true, Io::Queued),
+        (2, true, true, Io::Queued),
+        (3, false, false, Io::Queued),
+        (4, true, true, Io::Queued),
     ] {
         let plan = FaultPlan {
             read: if may_fail { Failure::per_mille(50) } else { Failure::default() },

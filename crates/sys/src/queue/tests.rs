@@ -1,17 +1,21 @@
+#![expect(unsafe_code, reason = "a test takes the ring's descriptor away")]
+
 use std::fs::File;
-use std::os::fd::FromRawFd;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::mpsc;
 
 use super::*;
-use crate::{DeviceFile, HugePages, IoBuf, Map};
+use crate::{DeviceFile, Direction, HugePages, IoBuf, Map};
 
 const LEN: usize = 4096;
 
-/// A queue with one file of `LEN` bytes, or `None` where io_uring is not allowed.
-fn queue() -> Option<(Arc<TransferQueue>, DeviceFile, Map)> {
-    let queue = TransferQueue::new();
-    if !queue.available() {
-        println!("skipped: io_uring is not allowed here");
+const KINDS: [QueueKind; 3] = [QueueKind::IoUring, QueueKind::Aio, QueueKind::Threads];
+
+/// A queue with one file of `LEN` bytes, or `None` where there are none of this kind.
+fn queue(kind: QueueKind) -> Option<(Arc<TransferQueue>, DeviceFile, Map)> {
+    let queue = TransferQueue::new(kind);
+    if queue.kind() != Some(kind) {
+        println!("skipped: {kind:?} is not allowed here");
         return None;
     }
     // On a disk, past the page cache where that is possible: a read that the page cache serves is
@@ -21,7 +25,7 @@ fn queue() -> Option<(Arc<TransferQueue>, DeviceFile, Map)> {
     rustix::io::write(&file, &[9; LEN]).unwrap();
     rustix::fs::fsync(&file).unwrap();
     let _ = rustix::fs::fcntl_setfl(&file, rustix::fs::OFlags::DIRECT);
-    let file = queue.files.insert(file.into()).unwrap();
+    let file = queue.inbox.files.insert(file.into()).unwrap();
     Some((queue, file, Map::new(LEN, HugePages::AsConfigured).unwrap()))
 }
 
@@ -33,13 +37,13 @@ fn read(file: DeviceFile, map: &Map, tag: u64) -> Transfer {
 /// Who polls, with deadlines that have passed or interrupted each time, gets its completions.
 #[test]
 fn a_poller_gets_its_completions() {
-    let Some((queue, file, map)) = queue() else { return };
-    for interrupted in [false, true] {
-        queue.submit(read(file, &map, 1));
+    for (kind, interrupted) in KINDS.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
+        let Some((queue, file, map)) = queue(kind) else { continue };
+        queue.inbox.submit(read(file, &map, 1));
         let mut out = Vec::new();
         for _poll in 0..1_000_000 {
             if interrupted {
-                queue.interrupt();
+                queue.inbox.interrupt();
                 queue.reap(&mut out, Deadline::NEVER);
             } else {
                 queue.reap(&mut out, Deadline::after(Duration::ZERO));
@@ -50,17 +54,18 @@ fn a_poller_gets_its_completions() {
         }
         let expected = [Completion { tag: 1, result: Ok(LEN) }];
         if out != expected {
-            // The ring still has the memory.
+            // The device still has the memory.
             std::mem::forget(map);
-            panic!("interrupted: {interrupted}: {out:?}");
+            panic!("{kind:?}, interrupted: {interrupted}: {out:?}");
         }
+        queue.shut_down();
     }
 }
 
 /// A thread that reaped once ends although the ring's next owner sleeps.
 #[test]
 fn former_owner_ends_while_next_sleeps() {
-    let Some((queue, ..)) = queue() else { return };
+    let Some((queue, ..)) = queue(QueueKind::IoUring) else { return };
     let (reaped, hear_reaped) = mpsc::channel();
     let (asleep, hear_asleep) = mpsc::channel::<()>();
     let (ended, hear_ended) = mpsc::channel();
@@ -77,7 +82,7 @@ fn former_owner_ends_while_next_sleeps() {
         let queue = Arc::clone(&queue);
         move || queue.reap(&mut Vec::new(), Deadline::NEVER)
     });
-    while !queue.pending.lock().asleep {
+    while !queue.inbox.pending.lock().asleep {
         thread::yield_now();
     }
     asleep.send(()).unwrap();
@@ -86,7 +91,7 @@ fn former_owner_ends_while_next_sleeps() {
         ended.send(()).unwrap();
     });
     let heard = hear_ended.recv_timeout(Duration::from_secs(10));
-    queue.interrupt();
+    queue.inbox.interrupt();
     next.join().unwrap();
     joiner.join().unwrap();
     assert_eq!(heard, Ok(()), "the former owner waited for the sleeper");
@@ -95,22 +100,45 @@ fn former_owner_ends_while_next_sleeps() {
 /// What the kernel refuses to take for good completes with its error, and a new ring takes over.
 #[test]
 fn refused_entries_complete_with_the_error() {
-    let Some((queue, file, map)) = queue() else { return };
+    let Some((queue, file, map)) = queue(QueueKind::IoUring) else { return };
     let mut out = Vec::new();
     queue.reap(&mut out, Deadline::after(Duration::ZERO));
     {
         let reaper = queue.reaper.lock();
-        let ring = reaper.ring.as_ref().unwrap().ring.as_raw_fd();
+        let ring = reaper.driver.as_ref().unwrap().ring_fd().unwrap();
         // SAFETY: the ring owns the number, which stays open; dup2 puts another file behind it.
         let mut place = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(ring) });
-        rustix::io::dup2(queue.bell.as_ref().unwrap(), &mut place).unwrap();
+        rustix::io::dup2(queue.inbox.bell.as_ref().unwrap(), &mut place).unwrap();
     }
-    queue.submit(read(file, &map, 1));
-    queue.submit(read(file, &map, 2));
+    queue.inbox.submit(read(file, &map, 1));
+    queue.inbox.submit(read(file, &map, 2));
     queue.reap(&mut out, Deadline::after(Duration::from_secs(10)));
     let refused: Vec<_> = out.drain(..).map(|done| (done.tag, done.result)).collect();
     assert!(matches!(refused[..], [(1, Err(_)), (2, Err(_))]), "{refused:?}");
-    queue.submit(read(file, &map, 3));
+    queue.inbox.submit(read(file, &map, 3));
     queue.reap(&mut out, Deadline::NEVER);
     assert_eq!(out, [Completion { tag: 3, result: Ok(LEN) }]);
+}
+
+/// As a container's filter does it.
+#[test]
+fn what_is_forbidden_is_not_used() {
+    crate::refusal::in_child(|| {
+        let kind = || TransferQueue::new(QueueKind::IoUring).kind().unwrap();
+        if kind() != QueueKind::IoUring {
+            return println!("skipped: io_uring is not allowed here");
+        }
+        crate::refusal::refuse_call(libc::SYS_io_uring_setup);
+        if kind() != QueueKind::Aio {
+            return println!("skipped: AIO is not allowed here");
+        }
+        crate::refusal::refuse_call(libc::SYS_io_submit);
+        assert_eq!(kind(), QueueKind::Threads);
+        let (queue, file, map) = queue(QueueKind::Threads).unwrap();
+        queue.inbox.submit(read(file, &map, 1));
+        let mut out = Vec::new();
+        queue.reap(&mut out, Deadline::NEVER);
+        assert_eq!(out, [Completion { tag: 1, result: Ok(LEN) }]);
+        queue.shut_down();
+    });
 }
