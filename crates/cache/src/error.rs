@@ -507,13 +507,13 @@ impl fmt::Display for Error {
             ),
             Self::AsyncNeedsIoThread { file, page: None } => write!(
                 f,
-                "this cache cannot sync {} for a task; build it with `Io::Auto`",
+                "this cache cannot sync {} for a task; build it with `Io::Queued`",
                 file.display()
             ),
             Self::AsyncNeedsIoThread { file, page: Some(page) } => write!(
                 f,
                 "page {page} of {} is not in memory, and this cache cannot bring it in for a \
-                 task; build it with `Io::Auto`",
+                 task; build it with `Io::Queued`",
                 file.display()
             ),
             Self::TornElsewhere { file, page } => write!(

@@ -9,12 +9,12 @@
 //! **One thread.** Where the kernel has them (6.1), a ring is made with SINGLE_ISSUER and
 //! DEFER_TASKRUN: completions are worked off in the reaper's own call instead of interrupting
 //! somebody, but only the thread that made the ring may drive it, and it must live to do so. The
-//! same is kept to with AIO, which would not need it:
+//! same is kept to with AIO, which would not need it, and which goes from hand to hand:
 //!
 //! | the thread that reaps | is | so |
 //! |---|---|---|
 //! | made the driver | the owner | drives it |
-//! | did not; nothing is in flight | the next owner | makes a driver of its own |
+//! | did not; nothing is in flight | the next owner | makes a ring of its own, or takes AIO over |
 //! | did not; something is in flight | too early | sleeps until the owner has reaped it or ended |
 //!
 //! An owner that ends, be it by a panic, first waits for what it has in flight and leaves the
@@ -28,8 +28,9 @@
 //! until the first).
 //!
 //! **Refusals.** Should the kernel refuse to take entries for a reason that does not pass, their
-//! transfers complete with that error. What it took before is still waited for; the ring, which
-//! takes nothing more, is then given up for a new one.
+//! transfers complete with that error (or workers make them: AIO). What it took before is still
+//! waited for; the driver, which takes nothing more, is then given up for good, and workers make
+//! all transfers.
 
 mod aio;
 mod driver;
@@ -40,7 +41,7 @@ mod tests;
 mod workers;
 
 use std::cell::RefCell;
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -82,6 +83,8 @@ pub(crate) struct TransferQueue {
 #[derive(Debug, Default)]
 struct Reaper {
     driver: Option<Box<dyn Driver>>,
+    /// A driver broke: there will be none any more.
+    is_driverless: bool,
     bell_armed: bool,
     /// What the driver has, by the mark of its entry.
     in_flight: Vec<Option<(Transfer, KeptUse)>>,
@@ -102,13 +105,19 @@ impl TransferQueue {
     /// The best queue that this process may have, of the kinds from this one on.
     pub(crate) fn new(best: QueueKind) -> Arc<Self> {
         let inbox = Arc::new(Inbox::new());
-        let kind = inbox.bell.as_ref().ok().map(|bell| match best {
-            QueueKind::IoUring if Ring::new().is_ok() => QueueKind::IoUring,
-            QueueKind::IoUring | QueueKind::Aio if Aio::is_usable(bell) => QueueKind::Aio,
-            _ => QueueKind::Threads,
+        let mut reaper = Reaper::default();
+        let kind = inbox.bell.as_ref().ok().map(|bell| {
+            if best == QueueKind::IoUring && Ring::new().is_ok() {
+                return QueueKind::IoUring;
+            }
+            let aio = if best == QueueKind::Threads { None } else { Aio::with_bell(bell.as_fd()) };
+            let Some(aio) = aio else { return QueueKind::Threads };
+            reaper.driver = Some(Box::new(aio));
+            reaper.bell_armed = true;
+            QueueKind::Aio
         });
         let workers = Workers::new(inbox.clone());
-        let (reaper, owner) = (Mutex::default(), AtomicU32::new(NOBODY));
+        let (reaper, owner) = (Mutex::new(reaper), AtomicU32::new(NOBODY));
         Arc::new(Self { inbox, reaper, owner, kind, workers })
     }
 
@@ -176,23 +185,27 @@ impl TransferQueue {
             }
             Some(_) | None => self.give_up_driver(reaper),
         }
-        let driver: Result<Box<dyn Driver>, Errno> = match self.kind {
-            Some(QueueKind::IoUring) => Ring::new().map(|ring| Box::new(ring) as _),
-            Some(QueueKind::Aio) => Aio::new().map(|aio| Box::new(aio) as _),
-            _ => return Drive::Nobody,
-        };
-        let Ok(driver) = driver else { return Drive::Nobody };
-        reaper.driver = Some(driver);
+        if reaper.driver.is_none() {
+            if self.kind != Some(QueueKind::IoUring) || reaper.is_driverless {
+                return Drive::Nobody;
+            }
+            let Ok(ring) = Ring::new() else { return Drive::Nobody };
+            reaper.driver = Some(Box::new(ring));
+        }
         self.owner.store(me, Ordering::Relaxed);
         owe_drain(self);
         Drive::Owner
     }
 
-    /// Nothing may be in flight.
+    /// Nothing may be in flight. What another thread may drive stays for that.
     fn give_up_driver(&self, reaper: &mut Reaper) {
-        reaper.driver = None;
-        reaper.bell_armed = false;
         self.owner.store(NOBODY, Ordering::Relaxed);
+        let Some(driver) = &reaper.driver else { return };
+        reaper.is_driverless = driver.is_broken();
+        if driver.is_broken() || driver.is_of_one_thread() {
+            reaper.driver = None;
+            reaper.bell_armed = false;
+        }
     }
 
     /// Has the batch made by the driver, which has room, or else by workers; what cannot start
@@ -229,7 +242,7 @@ impl TransferQueue {
         if let Ok(bell) = &self.inbox.bell
             && !*bell_armed
         {
-            driver.push_bell(bell.as_raw_fd());
+            driver.push_bell(bell.as_fd());
             *bell_armed = true;
         }
         let timeout = deadline.timestamp().map(|at| at.since(Timestamp::now()));
@@ -298,6 +311,8 @@ impl TransferQueue {
         }
         self.give_up_driver(&mut reaper);
         self.inbox.complete(done);
+        // A thread that came too early sleeps on a bell that may have been silenced here.
+        self.inbox.ring_bell();
     }
 
     /// Ends the queue of a device that is dropped. What another thread's ring still has in flight
@@ -306,7 +321,7 @@ impl TransferQueue {
         self.drain();
         let mut reaper = self.reaper.lock();
         if reaper.in_flight_count() == 0 {
-            self.give_up_driver(&mut reaper);
+            reaper.driver = None;
         }
         drop(reaper);
         let forgotten = std::mem::take(&mut self.inbox.pending.lock().queue);
@@ -334,7 +349,7 @@ impl Reaper {
     fn start(&mut self, transfer: Transfer, file: KeptUse) -> Option<(Transfer, KeptUse)> {
         let Some(driver) = &mut self.driver else { return Some((transfer, file)) };
         let mark = self.free_marks.pop().unwrap_or(self.in_flight.len() as u32);
-        driver.push(u64::from(mark), file.fd().as_raw_fd(), &transfer);
+        driver.push(u64::from(mark), file.fd(), &transfer);
         let in_flight = Some((transfer, file));
         match self.in_flight.get_mut(mark as usize) {
             Some(place) => *place = in_flight,

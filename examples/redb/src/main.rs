@@ -1,6 +1,6 @@
 //! One run of a small benchmark: a database is loaded, read at random, scanned and updated.
 //!
-//!     unherd-example-redb file|unherd|unherd-threads|unherd-blocking DIR MEMORY-MIB RECORDS
+//!     unherd-example-redb file|unherd|unherd-aio|unherd-blocking DIR MEMORY-MIB RECORDS
 //!
 //! The last line of its output is a JSON object with records in a second for each phase. Everything
 //! that is read is compared with what was written. Memory is bounded from outside (a memory
@@ -34,7 +34,7 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 fn main() -> Outcome<()> {
     let args: Vec<String> = std::env::args().collect();
     let [_, side, dir, memory_mib, records] = &args[..] else {
-        let sides = "file|unherd|unherd-threads";
+        let sides = "file|unherd|unherd-aio|unherd-blocking";
         return Err(format!("usage: unherd-example-redb {sides} DIR MEMORY-MIB RECORDS").into());
     };
     let path = Path::new(dir).join(format!("redb-{side}-{}", std::process::id()));

@@ -110,7 +110,7 @@ impl fmt::Display for BuildError {
                 write!(f, "cannot map {bytes} bytes of memory for {what}: {errno}")
             }
             Self::NoQueue => {
-                f.write_str("the device cannot queue transfers; use `Io::Auto` or `Io::Blocking`")
+                f.write_str("the device cannot queue transfers; use another, or `Io::Blocking`")
             }
             Self::QueueTaken => f.write_str(
                 "another cache queues transfers on this device; give each its own, or use \

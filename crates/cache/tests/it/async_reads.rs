@@ -14,7 +14,7 @@ use unherd_sync::{Ledger, Reason};
 use unherd_sys::primitives::{Arc, thread};
 use unherd_testkit::{CountingAllocator, Failure, FaultPlan, SimDevice, block_on};
 
-use crate::scene::{real_dir, sim, small, turn, writable};
+use crate::scene::{real_devices, real_dir, sim, small, turn, writable};
 use executor::Task;
 
 #[global_allocator]
@@ -31,7 +31,6 @@ fn bytes_of(pages: u64) -> Vec<u8> {
     (0..pages).flat_map(page_of).collect()
 }
 
-/// The ways to have I/O queued.
 /// A file of 64 pages in a cache with this many frames.
 fn queued(frames: usize, frame_wait: Duration) -> (Arc<SimDevice>, Cache, File) {
     let device = sim(51, FaultPlan::default());
@@ -138,12 +137,14 @@ fn on_the_real_device() {
     let dir = real_dir();
     let path = dir.path().join("f");
     std::fs::write(&path, bytes_of(64)).unwrap();
-    let cache = small(4, 4096).io(Io::Queued).build().unwrap();
-    let file = cache.open(&path, OpenOptions::new()).unwrap();
-    let mut buf = vec![0; 64 * PAGE];
-    assert_eq!(block_on(file.read_at_async(&mut buf, 0)), Ok(64 * PAGE));
-    assert_eq!(buf, bytes_of(64));
-    assert_eq!(block_on(file.page_async(PageNo(0))).unwrap()[..], bytes_of(8)[..]);
+    for (io, device) in real_devices().into_iter().filter(|(io, _)| *io == Io::Queued) {
+        let cache = small(4, 4096).io(io).device(device).build().unwrap();
+        let file = cache.open(&path, OpenOptions::new()).unwrap();
+        let mut buf = vec![0; 64 * PAGE];
+        assert_eq!(block_on(file.read_at_async(&mut buf, 0)), Ok(64 * PAGE));
+        assert_eq!(buf, bytes_of(64));
+        assert_eq!(block_on(file.page_async(PageNo(0))).unwrap()[..], bytes_of(8)[..]);
+    }
 }
 
 /// As the herd of threads, with tasks among them: they stand in one queue, and each is woken once.

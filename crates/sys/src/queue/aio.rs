@@ -1,32 +1,41 @@
 //! The kernel's AIO, io_submit(2), as the driver of a queue: where io_uring is forbidden.
 //!
 //! Direct transfers alone are asynchronous, and some block the caller even so: writes that make a
-//! file longer or fill a hole, transfers whose blocks have to be looked up on the disk first. All
+//! file longer or fill a hole, transfers whose blocks have to be looked up on the disk first. They
 //! are asked not to (`RWF_NOWAIT`): those that would come back, as io_uring has them too, and are
 //! made elsewhere. What the kernel does not take, for whatever reason, is treated the same: the
 //! plain call tells why.
+//!
+//! | a file | its transfers |
+//! |---|---|
+//! | open for direct I/O | are asked not to block |
+//! | the same, but its file system knows no `RWF_NOWAIT` (overlayfs, NFS) | may block |
+//! | of the page cache | are made elsewhere: they would block always |
 #![expect(unsafe_code, reason = "control blocks carry raw memory and descriptors")]
 
-use std::collections::VecDeque;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::null;
 use std::time::Duration;
 
+use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
 
 use super::driver::{
     BELL, Driver, ENTRIES, Outcome, SEVERAL_WAIT_US, Settled, TRANSFER_BYTES_MAX, Wait,
 };
-use crate::{Direction, IoBuf, IoBufs, Transfer};
+use crate::{DeviceFile, Direction, IoBuf, IoBufs, Transfer};
 
-/// `struct iocb` of `linux/aio_abi.h`, where the low half of a word comes first.
-#[cfg(target_endian = "little")]
+/// `struct iocb` of `linux/aio_abi.h`.
 #[derive(Debug, Default)]
 #[repr(C)]
 struct ControlBlock {
     mark: u64,
+    #[cfg(target_endian = "little")]
     key: u32,
     rw_flags: i32,
+    #[cfg(target_endian = "big")]
+    key: u32,
     opcode: u16,
     priority: i16,
     fd: u32,
@@ -55,17 +64,39 @@ struct Event {
     result2: i64,
 }
 
+const _: () = assert!(size_of::<ControlBlock>() == 64 && size_of::<Event>() == 32);
+
+/// How the transfers of a file are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    NotBlocking,
+    Blocking,
+    Elsewhere,
+}
+
+impl Manner {
+    fn of(fd: BorrowedFd<'_>) -> Self {
+        let is_direct = fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::DIRECT));
+        if is_direct { Self::NotBlocking } else { Self::Elsewhere }
+    }
+}
+
+/// How many files' manners are remembered. Those of closed files are among them.
+const FILES_MAX: usize = 4096;
+
 /// An AIO context, which any thread of the process may use.
 #[derive(Debug)]
 pub(super) struct Aio {
     context: libc::c_ulong,
-    pushed: VecDeque<ControlBlock>,
+    manners: HashMap<DeviceFile, Manner>,
+    pushed: VecDeque<(ControlBlock, Option<DeviceFile>)>,
     /// The marks of what the kernel did not take.
     refused: VecDeque<u64>,
     /// Those up to `taken` are the kernel's latest, those before `next` have been given out.
     events: Vec<Event>,
     next: usize,
     taken: usize,
+    is_broken: bool,
 }
 
 impl Aio {
@@ -75,40 +106,56 @@ impl Aio {
         // SAFETY: io_setup(2) writes the context's number, which lives during the call.
         let made = unsafe { libc::syscall(libc::SYS_io_setup, ENTRIES, &raw mut context) };
         checked(made)?;
-        let (pushed, refused) = Default::default();
+        let (manners, pushed, refused) = Default::default();
         let events = vec![Event::default(); ENTRIES as usize];
-        Ok(Self { context, pushed, refused, events, next: 0, taken: 0 })
+        Ok(Self { context, manners, pushed, refused, events, next: 0, taken: 0, is_broken: false })
     }
 
-    /// Whether this process may use it, also to wait for the bell.
-    pub(super) fn is_usable(bell: &OwnedFd) -> bool {
-        Self::new().is_ok_and(|mut aio| {
-            aio.push_bell(bell.as_raw_fd());
-            aio.enter(None);
-            // KERNEL: 4.18, POLL; before that it is refused.
-            aio.refused.is_empty() && aio.pushed.is_empty()
-        })
+    /// As [`Aio::new`], with a wait for the bell begun, if this process may do all that.
+    pub(super) fn with_bell(bell: BorrowedFd<'_>) -> Option<Self> {
+        let mut aio = Self::new().ok()?;
+        aio.push_bell(bell);
+        let settled = aio.enter(None);
+        // KERNEL: 4.19, POLL; before that it is refused.
+        (settled == Settled::Well && !aio.is_broken).then_some(aio)
     }
 
     /// Gives the kernel all that was pushed.
     fn submit(&mut self) -> Settled {
-        while !self.pushed.is_empty() {
-            let blocks: Vec<*const ControlBlock> =
-                self.pushed.iter().map(|block| &raw const *block).collect();
+        let pushed = self.pushed.make_contiguous();
+        let blocks: Vec<*mut ControlBlock> =
+            pushed.iter_mut().map(|(block, _)| &raw mut *block).collect();
+        let (mut done, mut settled) = (0, Settled::Well);
+        while done < blocks.len() {
+            let (left, first) = (blocks.len() - done, blocks[done..].as_ptr());
             // SAFETY: good control blocks, as `push` says; the kernel is done with them when it
             // returns. Of the memory they name, the caller of `Device::submit` has promised what
             // belongs to it until the completion is reaped.
-            let taken = unsafe {
-                libc::syscall(libc::SYS_io_submit, self.context, blocks.len(), blocks.as_ptr())
-            };
+            let taken = unsafe { libc::syscall(libc::SYS_io_submit, self.context, left, first) };
             match checked(taken) {
-                Ok(taken) => drop(self.pushed.drain(..taken)),
-                Err(Errno::AGAIN | Errno::NOMEM) => return Settled::Short,
+                Ok(taken) => done += taken,
+                Err(Errno::AGAIN | Errno::NOMEM) => {
+                    settled = Settled::Short;
+                    break;
+                }
                 // It is the first one's.
-                Err(_) => self.refused.extend(self.pushed.pop_front().map(|block| block.mark)),
+                Err(errno) => {
+                    let (block, file) = &mut pushed[done];
+                    if errno == Errno::OPNOTSUPP
+                        && let Some(manner) = file.and_then(|file| self.manners.get_mut(&file))
+                        && *manner == Manner::NotBlocking
+                    {
+                        *manner = Manner::Blocking;
+                    }
+                    // The bell's comes to nobody who could make it elsewhere.
+                    self.is_broken |= block.mark == BELL;
+                    self.refused.push_back(block.mark);
+                    done += 1;
+                }
             }
         }
-        Settled::Well
+        self.pushed.drain(..done);
+        settled
     }
 
     /// Takes what has completed, `wanted` at least unless the time is over before. What was taken
@@ -132,7 +179,10 @@ impl Aio {
         match checked(taken) {
             Ok(taken) => self.taken = taken,
             Err(Errno::INTR) => {}
-            Err(_) => return Settled::Short,
+            Err(_) => {
+                self.is_broken = true;
+                return Settled::Short;
+            }
         }
         Settled::Well
     }
@@ -145,7 +195,14 @@ fn checked(returned: libc::c_long) -> Result<usize, Errno> {
 }
 
 impl Driver for Aio {
-    fn push(&mut self, mark: u64, fd: RawFd, transfer: &Transfer) {
+    fn push(&mut self, mark: u64, fd: BorrowedFd<'_>, transfer: &Transfer) {
+        if self.manners.len() == FILES_MAX {
+            self.manners.clear();
+        }
+        let manner = *self.manners.entry(transfer.file).or_insert_with(|| Manner::of(fd));
+        if manner == Manner::Elsewhere {
+            return self.refused.push_back(mark);
+        }
         let (buf, len, opcode) = match (transfer.bufs, transfer.direction) {
             (IoBufs::One(IoBuf { start, len }), direction) => {
                 let opcode = if direction == Direction::Read { PREAD } else { PWRITE };
@@ -157,46 +214,38 @@ impl Driver for Aio {
                 (first.as_ptr().expose_provenance(), count, opcode)
             }
         };
-        self.pushed.push_back(ControlBlock {
+        let block = ControlBlock {
             mark,
             opcode,
-            fd: fd as u32,
+            fd: fd.as_raw_fd() as u32,
             buf: buf as u64,
             len: len as u64,
             offset: transfer.offset as i64,
             // KERNEL: 4.13.
-            rw_flags: libc::RWF_NOWAIT,
-            ..ControlBlock::default()
-        });
-    }
-
-    fn push_bell(&mut self, bell: RawFd) {
-        let buf = libc::POLLIN as u64;
-        let block = ControlBlock {
-            mark: BELL,
-            opcode: POLL,
-            fd: bell as u32,
-            buf,
+            rw_flags: if manner == Manner::NotBlocking { libc::RWF_NOWAIT } else { 0 },
             ..ControlBlock::default()
         };
-        self.pushed.push_back(block);
+        self.pushed.push_back((block, Some(transfer.file)));
+    }
+
+    fn push_bell(&mut self, bell: BorrowedFd<'_>) {
+        let (fd, buf) = (bell.as_raw_fd() as u32, libc::POLLIN as u64);
+        let block = ControlBlock { mark: BELL, opcode: POLL, fd, buf, ..ControlBlock::default() };
+        self.pushed.push_back((block, None));
     }
 
     fn has_pushed(&self) -> bool {
-        !self.pushed.is_empty()
+        !self.pushed.is_empty() || !self.refused.is_empty()
     }
 
     fn enter(&mut self, wait: Option<Wait>) -> Settled {
         let submitted = self.submit();
-        let Some(Wait { wanted, timeout }) = wait else {
-            self.take_events(0, Some(Duration::ZERO));
-            return submitted;
-        };
         // What was refused is to be seen to at once, what the kernel is short of after a pause.
-        if submitted == Settled::Short || !self.refused.is_empty() {
-            self.take_events(0, Some(Duration::ZERO));
-            return submitted;
-        }
+        let is_to_return = submitted == Settled::Short || !self.refused.is_empty();
+        let Some(Wait { wanted, timeout }) = wait.filter(|_| !is_to_return) else {
+            let taken = self.take_events(0, Some(Duration::ZERO));
+            return if taken == Settled::Well { submitted } else { taken };
+        };
         let moment = Duration::from_micros(u64::from(SEVERAL_WAIT_US));
         if wanted > 1 && timeout.is_none_or(|timeout| timeout > moment) {
             let settled = self.take_events(wanted, Some(moment));
@@ -215,13 +264,21 @@ impl Driver for Aio {
         self.next += 1;
         let outcome = match event.result {
             bytes @ 0.. => Outcome::Done(Ok(bytes as usize)),
-            negative if negative == -i64::from(libc::EAGAIN) => Outcome::WouldBlock,
-            negative => Outcome::Done(Err(Errno::from_raw_os_error(-negative as i32))),
+            negative => match Errno::from_raw_os_error(-negative as i32) {
+                // The last two where the kernel goes by its page cache after all; of others the
+                // plain call tells the error again.
+                Errno::AGAIN | Errno::OPNOTSUPP | Errno::INVAL => Outcome::WouldBlock,
+                errno => Outcome::Done(Err(errno)),
+            },
         };
         Some((event.mark, outcome))
     }
 
     fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    fn is_of_one_thread(&self) -> bool {
         false
     }
 }

@@ -1,7 +1,7 @@
 //! What a queue gives its transfers to the kernel by: io_uring, or the older AIO.
 
 use std::fmt::Debug;
-use std::os::fd::RawFd;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -52,12 +52,12 @@ pub(super) enum Outcome {
 /// once. Used by one thread at a time.
 pub(super) trait Driver: Debug + Send {
     /// Pushes a transfer of this descriptor. There are [`IN_FLIGHT_MAX`] at most in flight.
-    fn push(&mut self, mark: u64, fd: RawFd, transfer: &Transfer);
+    fn push(&mut self, mark: u64, fd: BorrowedFd<'_>, transfer: &Transfer);
 
     /// Pushes a wait, marked [`BELL`], until this descriptor can be read.
-    fn push_bell(&mut self, bell: RawFd);
+    fn push_bell(&mut self, bell: BorrowedFd<'_>);
 
-    /// Whether something was pushed that the kernel has not taken.
+    /// Whether [`Driver::enter`] has something to do for what was pushed.
     fn has_pushed(&self) -> bool;
 
     /// Gives the kernel what was pushed, lets it post what has completed, and waits for that if it
@@ -70,9 +70,12 @@ pub(super) trait Driver: Debug + Send {
     /// Whether the kernel takes nothing more: it is to be given up when nothing is in flight.
     fn is_broken(&self) -> bool;
 
+    /// Whether the thread that made it must drive it.
+    fn is_of_one_thread(&self) -> bool;
+
     /// The descriptor of a ring.
     #[cfg(test)]
-    fn ring_fd(&self) -> Option<RawFd> {
+    fn ring_fd(&self) -> Option<std::os::fd::RawFd> {
         None
     }
 }

@@ -85,7 +85,7 @@ impl Inbox {
     }
 
     #[cold]
-    fn ring_bell(&self) {
+    pub(super) fn ring_bell(&self) {
         if let Ok(bell) = &self.bell {
             // It fails only when the counter is full, and then the bell is ringing already.
             let _ = rustix::io::write(bell, &1u64.to_ne_bytes());

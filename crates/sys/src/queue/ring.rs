@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "submission entries carry raw memory and descriptors")]
 
 use std::collections::VecDeque;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, opcode, squeue};
@@ -89,12 +89,13 @@ impl Ring {
 }
 
 impl Driver for Ring {
-    fn push(&mut self, mark: u64, fd: RawFd, transfer: &Transfer) {
-        self.push_entry(mark, entry_of(transfer, Fd(fd)));
+    fn push(&mut self, mark: u64, fd: BorrowedFd<'_>, transfer: &Transfer) {
+        self.push_entry(mark, entry_of(transfer, Fd(fd.as_raw_fd())));
     }
 
-    fn push_bell(&mut self, bell: RawFd) {
-        self.push_entry(BELL, opcode::PollAdd::new(Fd(bell), libc::POLLIN as u32).build());
+    fn push_bell(&mut self, bell: BorrowedFd<'_>) {
+        let bell = Fd(bell.as_raw_fd());
+        self.push_entry(BELL, opcode::PollAdd::new(bell, libc::POLLIN as u32).build());
     }
 
     fn has_pushed(&self) -> bool {
@@ -140,9 +141,13 @@ impl Driver for Ring {
         self.refused.is_some()
     }
 
+    fn is_of_one_thread(&self) -> bool {
+        true
+    }
+
     #[cfg(test)]
-    fn ring_fd(&self) -> Option<RawFd> {
-        Some(std::os::fd::AsRawFd::as_raw_fd(&self.ring))
+    fn ring_fd(&self) -> Option<std::os::fd::RawFd> {
+        Some(self.ring.as_raw_fd())
     }
 }
 

@@ -142,3 +142,47 @@ fn what_is_forbidden_is_not_used() {
         queue.shut_down();
     });
 }
+
+/// AIO that is forbidden while it is used: what is under way ends, and workers make the rest.
+#[test]
+fn what_is_forbidden_later_is_not_used_any_more() {
+    crate::refusal::in_child(|| {
+        let Some((queue, file, map)) = queue(QueueKind::Aio) else { return };
+        let mut out = Vec::new();
+        for tag in 1..4 {
+            queue.inbox.submit(read(file, &map, tag));
+            queue.reap(&mut out, Deadline::NEVER);
+            assert_eq!(out.pop(), Some(Completion { tag, result: Ok(LEN) }));
+            crate::refusal::refuse_call(libc::SYS_io_submit);
+        }
+        queue.reap(&mut out, Deadline::after(Duration::from_millis(20)));
+        assert!(out.is_empty() && queue.reaper.lock().is_driverless);
+        queue.shut_down();
+    });
+}
+
+/// Another thread may sleep on a bell that rang in the owner's last wait.
+#[test]
+fn an_owner_that_ends_rings_the_bell() {
+    for kind in [QueueKind::IoUring, QueueKind::Aio] {
+        let Some((queue, file, map)) = queue(kind) else { continue };
+        queue.inbox.submit(read(file, &map, 1));
+        let mut out = thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || {
+                let mut out = Vec::new();
+                queue.reap(&mut out, Deadline::after(Duration::ZERO));
+                out
+            }
+        })
+        .join()
+        .unwrap();
+        let bell = queue.inbox.bell.as_ref().unwrap();
+        assert!(rustix::io::read(bell, &mut [0; 8]).is_ok(), "{kind:?}");
+        if out.is_empty() {
+            queue.reap(&mut out, Deadline::NEVER);
+        }
+        assert_eq!(out, [Completion { tag: 1, result: Ok(LEN) }]);
+        queue.shut_down();
+    }
+}

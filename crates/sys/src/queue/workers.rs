@@ -17,9 +17,8 @@ use crate::file_table::KeptUse;
 use crate::primitives::{Arc, Condvar, Mutex, thread};
 use crate::{Completion, Transfer, plain};
 
-/// Writes that make one file longer wait for each other anyway, and where the kernel has to look
-/// blocks up the device is soon busy.
-const WORKERS_MAX: usize = 16;
+/// As many as keep a device busy where they make all transfers.
+const WORKERS_MAX: usize = 64;
 
 #[derive(Debug, Default)]
 struct State {
