@@ -220,7 +220,8 @@ pub struct Completion {
     pub result: Result<usize, Errno>,
 }
 
-/// What a device queues transfers by.
+/// What a device queues transfers by, as it was found when the device was made. Should the kernel
+/// refuse that later, threads of the device make the transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum QueueKind {

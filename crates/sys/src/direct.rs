@@ -42,7 +42,7 @@ const MEMORY_FILE_SYSTEMS: [u64; 2] = [libc::TMPFS_MAGIC as u64, 0x8584_58f6 /* 
 /// Regular files and block devices, read and written by direct I/O. See [`Device`].
 ///
 /// The advisory lock is flock(2)'s: it belongs to one opening of a file, so a second opening
-/// conflicts in the same process too.
+/// conflicts in the same process too. A child of fork(2) must not use or drop its parent's device.
 ///
 /// On drop, transfers that were queued but not yet given to the kernel are forgotten, and what this
 /// thread's reaps have started is waited for. What another thread's have started goes on until that
@@ -222,7 +222,7 @@ fn prepare(fd: &OwnedFd) -> Result<(), OpenError> {
         FileType::RegularFile | FileType::BlockDevice => {}
         _ => return Err(OpenError::NotAFile),
     }
-    // With NONBLOCK io_uring would answer EAGAIN where it should wait.
+    // With NONBLOCK a queued transfer would end with EAGAIN where it should wait.
     Ok(fcntl_setfl(fd, fcntl_getfl(fd)? - OFlags::NONBLOCK)?)
 }
 
@@ -296,8 +296,9 @@ fn len_bytes_max(fd: &OwnedFd) -> u64 {
     (0..i64::BITS - 1).rev().fold(0, longer)
 }
 
-// SAFETY: pread(2) and pwrite(2) are done with the memory when they return; the kernel completes
-// each entry of the ring once, after its last use of the memory.
+// SAFETY: pread(2) and pwrite(2) are done with the memory when they return, be it in a caller or a
+// worker; the kernel completes each entry of a ring or an AIO context once, after its last use of
+// the memory, and what it has not moved goes to a worker, once.
 unsafe impl Device for DirectDevice {
     fn open(&self, path: &Path, how: OpenHow) -> Result<Opened, OpenError> {
         let existing = if how.create_new {

@@ -28,9 +28,8 @@
 //! until the first).
 //!
 //! **Refusals.** Should the kernel refuse to take entries for a reason that does not pass, their
-//! transfers complete with that error (or workers make them: AIO). What it took before is still
-//! waited for; the driver, which takes nothing more, is then given up for good, and workers make
-//! all transfers.
+//! transfers complete with that error (or workers make them: AIO). From then on workers make all
+//! transfers. What the driver took before is still waited for, and then it is given up for good.
 
 mod aio;
 mod driver;
@@ -138,10 +137,9 @@ impl TransferQueue {
                 out.append(&mut pending.done);
                 let interrupted = std::mem::take(&mut pending.interrupted);
                 let room = match drive {
-                    Drive::Owner if reaper.is_broken() => 0,
-                    Drive::Owner => IN_FLIGHT_MAX - reaper.in_flight_count(),
                     Drive::TooEarly => 0,
-                    Drive::Nobody => usize::MAX,
+                    Drive::Owner if !reaper.is_broken() => IN_FLIGHT_MAX - reaper.in_flight_count(),
+                    Drive::Owner | Drive::Nobody => usize::MAX,
                 };
                 let batch = room.min(pending.queue.len());
                 reaper.batch.extend(pending.queue.drain(..batch));
@@ -208,8 +206,8 @@ impl TransferQueue {
         }
     }
 
-    /// Has the batch made by the driver, which has room, or else by workers; what cannot start
-    /// completes with an error.
+    /// Has the batch made by the driver, which has room if it works, or else by workers; what
+    /// cannot start completes with an error.
     fn start_batch(&self, reaper: &mut Reaper, out: &mut Vec<Completion>) {
         let mut batch = std::mem::take(&mut reaper.batch);
         for Queued { transfer, file } in batch.drain(..) {
@@ -286,9 +284,9 @@ impl TransferQueue {
         }
     }
 
-    /// The reaper if the ring is the calling thread's, else `None`, and never a long wait: an owner
-    /// sleeps with the lock. A thread that has it while the ring is still this thread's is about to
-    /// find that it came too early, or to take the ring over, which shows in `owner`.
+    /// The reaper if the driver is the calling thread's, else `None`, and never a long wait: an
+    /// owner sleeps with the lock. A thread that has it while the driver is still this thread's is
+    /// about to find that it came too early, or to take the driver over, which shows in `owner`.
     fn lock_own(&self) -> Option<MutexGuard<'_, Reaper>> {
         let me = this_thread();
         while self.owner.load(Ordering::Relaxed) == me {
@@ -300,7 +298,7 @@ impl TransferQueue {
         None
     }
 
-    /// Waits for all that this thread's ring has in flight, and gives the ring up.
+    /// Waits for all that this thread's driver has in flight, and gives it up.
     fn drain(&self) {
         let Some(mut reaper) = self.lock_own() else { return };
         let mut done = Vec::new();
@@ -315,12 +313,13 @@ impl TransferQueue {
         self.inbox.ring_bell();
     }
 
-    /// Ends the queue of a device that is dropped. What another thread's ring still has in flight
+    /// Ends the queue of a device that is dropped. What another thread's driver has in flight
     /// is waited for by that thread when it ends; its memory stays promised until then.
     pub(crate) fn shut_down(&self) {
         self.drain();
         let mut reaper = self.reaper.lock();
         if reaper.in_flight_count() == 0 {
+            self.owner.store(NOBODY, Ordering::Relaxed);
             reaper.driver = None;
         }
         drop(reaper);
@@ -345,9 +344,11 @@ impl Reaper {
         self.driver.as_ref().is_some_and(|driver| driver.is_broken())
     }
 
-    /// Pushes a transfer for the driver; gives it back if there is none.
+    /// Pushes a transfer for the driver; gives it back if there is none, or a broken one.
     fn start(&mut self, transfer: Transfer, file: KeptUse) -> Option<(Transfer, KeptUse)> {
-        let Some(driver) = &mut self.driver else { return Some((transfer, file)) };
+        let Some(driver) = self.driver.as_mut().filter(|driver| !driver.is_broken()) else {
+            return Some((transfer, file));
+        };
         let mark = self.free_marks.pop().unwrap_or(self.in_flight.len() as u32);
         driver.push(u64::from(mark), file.fd(), &transfer);
         let in_flight = Some((transfer, file));

@@ -9,7 +9,8 @@
 //! | a file | its transfers |
 //! |---|---|
 //! | open for direct I/O | are asked not to block |
-//! | the same, but its file system knows no `RWF_NOWAIT` (overlayfs, NFS) | may block |
+//! | the same, on a file system that knows no `RWF_NOWAIT` | are made elsewhere |
+//! | the same, on overlayfs, which is one, but passes direct AIO on | may block |
 //! | of the page cache | are made elsewhere: they would block always |
 #![expect(unsafe_code, reason = "control blocks carry raw memory and descriptors")]
 
@@ -18,7 +19,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::null;
 use std::time::Duration;
 
-use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::fs::{OFlags, fcntl_getfl, fstatfs};
 use rustix::io::Errno;
 
 use super::driver::{
@@ -77,9 +78,16 @@ enum Manner {
 impl Manner {
     fn of(fd: BorrowedFd<'_>) -> Self {
         let is_direct = fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::DIRECT));
-        if is_direct { Self::NotBlocking } else { Self::Elsewhere }
+        let is_overlay = || fstatfs(fd).is_ok_and(|stat| stat.f_type as u64 == OVERLAYFS_MAGIC);
+        match is_direct {
+            true if is_overlay() => Self::Blocking,
+            true => Self::NotBlocking,
+            false => Self::Elsewhere,
+        }
     }
 }
+
+const OVERLAYFS_MAGIC: u64 = 0x794c_7630;
 
 /// How many files' manners are remembered. Those of closed files are among them.
 const FILES_MAX: usize = 4096;
@@ -143,9 +151,8 @@ impl Aio {
                     let (block, file) = &mut pushed[done];
                     if errno == Errno::OPNOTSUPP
                         && let Some(manner) = file.and_then(|file| self.manners.get_mut(&file))
-                        && *manner == Manner::NotBlocking
                     {
-                        *manner = Manner::Blocking;
+                        *manner = Manner::Elsewhere;
                     }
                     // The bell's comes to nobody who could make it elsewhere.
                     self.is_broken |= block.mark == BELL;

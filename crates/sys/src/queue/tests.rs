@@ -97,7 +97,7 @@ fn former_owner_ends_while_next_sleeps() {
     assert_eq!(heard, Ok(()), "the former owner waited for the sleeper");
 }
 
-/// What the kernel refuses to take for good completes with its error, and a new ring takes over.
+/// What the kernel refuses to take for good completes with its error, and workers take over.
 #[test]
 fn refused_entries_complete_with_the_error() {
     let Some((queue, file, map)) = queue(QueueKind::IoUring) else { return };
@@ -115,9 +115,30 @@ fn refused_entries_complete_with_the_error() {
     queue.reap(&mut out, Deadline::after(Duration::from_secs(10)));
     let refused: Vec<_> = out.drain(..).map(|done| (done.tag, done.result)).collect();
     assert!(matches!(refused[..], [(1, Err(_)), (2, Err(_))]), "{refused:?}");
+    assert!(queue.reaper.lock().is_broken());
     queue.inbox.submit(read(file, &map, 3));
     queue.reap(&mut out, Deadline::NEVER);
     assert_eq!(out, [Completion { tag: 3, result: Ok(LEN) }]);
+    assert!(queue.reaper.lock().is_driverless);
+    queue.shut_down();
+}
+
+/// A thread that has reaped keeps nothing of a device that another has dropped.
+#[test]
+fn a_queue_that_another_thread_ends_is_forgotten() {
+    for kind in KINDS {
+        let Some((ended, file, map)) = queue(kind) else { continue };
+        ended.inbox.submit(read(file, &map, 1));
+        let mut out = Vec::new();
+        ended.reap(&mut out, Deadline::NEVER);
+        assert_eq!(out, [Completion { tag: 1, result: Ok(LEN) }]);
+        thread::scope(|scope| scope.spawn(|| ended.shut_down()).join().unwrap());
+        // The thread looks through what it drives when it drives another.
+        let Some((next, ..)) = queue(kind) else { continue };
+        next.reap(&mut out, Deadline::after(Duration::ZERO));
+        assert_eq!(Arc::strong_count(&ended), 1, "{kind:?}");
+        next.shut_down();
+    }
 }
 
 /// As a container's filter does it.
@@ -185,4 +206,56 @@ fn an_owner_that_ends_rings_the_bell() {
         assert_eq!(out, [Completion { tag: 1, result: Ok(LEN) }]);
         queue.shut_down();
     }
+}
+
+/// A driver that has broken with something in flight.
+#[derive(Debug)]
+struct Broken;
+
+impl Driver for Broken {
+    fn push(&mut self, _mark: u64, _fd: std::os::fd::BorrowedFd<'_>, _transfer: &Transfer) {
+        panic!("it takes nothing");
+    }
+
+    fn push_bell(&mut self, _bell: std::os::fd::BorrowedFd<'_>) {
+        panic!("it takes nothing");
+    }
+
+    fn has_pushed(&self) -> bool {
+        false
+    }
+
+    fn enter(&mut self, _wait: Option<Wait>) -> Settled {
+        Settled::Short
+    }
+
+    fn next_done(&mut self) -> Option<(u64, Outcome)> {
+        None
+    }
+
+    fn is_broken(&self) -> bool {
+        true
+    }
+
+    fn is_of_one_thread(&self) -> bool {
+        true
+    }
+}
+
+/// What waits for a broken driver's last transfer does not hold up others.
+#[test]
+fn workers_go_on_beside_a_broken_driver() {
+    let (queue, file, map) = queue(QueueKind::Threads).unwrap();
+    {
+        let mut reaper = queue.reaper.lock();
+        reaper.driver = Some(Box::new(Broken));
+        reaper.in_flight.push(None);
+        queue.owner.store(this_thread(), Ordering::Relaxed);
+    }
+    queue.inbox.submit(read(file, &map, 1));
+    let mut out = Vec::new();
+    queue.reap(&mut out, Deadline::NEVER);
+    assert_eq!(out, [Completion { tag: 1, result: Ok(LEN) }]);
+    queue.reaper.lock().in_flight.clear();
+    queue.shut_down();
 }
