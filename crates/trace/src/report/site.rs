@@ -173,7 +173,8 @@ impl<'a> Namer<'a> {
             None => Site::unknown(),
             // It is no site, and its callers part there, or were not walked to.
             Some((Told::Call, frame))
-                if frame.known && (stack.truncated || !stack.frames.iter().any(is_start)) =>
+                if frame.name != "[unknown]"
+                    && (stack.truncated || !stack.frames.iter().any(is_start)) =>
             {
                 Site { function: format!("callers of {}", frame.name), ..Site::of(frame) }
             }
