@@ -221,7 +221,7 @@ impl Cache {
     /// was asked for, or as [`Io::Auto`] has found no queue.
     pub fn queue(&self) -> Option<QueueKind> {
         let engine = self.owner.core.io.engine.as_ref();
-        engine.and_then(|engine| engine.queue().queue())
+        engine.and_then(|engine| engine.device().queue())
     }
 
     /// Whether the kernel took the advice to back the pages' memory by transparent huge pages.
@@ -439,7 +439,7 @@ impl CacheBuilder {
         }
         let device = self.device.unwrap_or_else(|| Arc::new(DirectDevice::new()));
         let engine = io::choose_engine(self.io, &device)?;
-        let new_alarm = |engine: &Engine<_>| Alarm::new(engine.queue().clone(), self.dirty_expire);
+        let new_alarm = |engine: &Engine<_>| Alarm::new(engine.device().clone(), self.dirty_expire);
         let alarm = engine.as_ref().map(new_alarm);
         // A machine that does not tell its nodes is as good as one that has one. A pool of a node
         // where no thread runs would be used by the eighth search alone.

@@ -44,11 +44,11 @@ const MEMORY_FILE_SYSTEMS: [u64; 2] = [libc::TMPFS_MAGIC as u64, 0x8584_58f6 /* 
 /// The advisory lock is flock(2)'s: it belongs to one opening of a file, so a second opening
 /// conflicts in the same process too. A child of fork(2) must not use or drop its parent's device.
 ///
-/// On drop, transfers that were queued but not yet given to the kernel are forgotten, and what this
-/// thread's reaps have started is waited for. What another thread's have started goes on until that
-/// thread ends: until then its memory stays promised, and its files stay open with their locks. All
-/// other files are closed. So reap all, or end the reaping thread first: then the memory is free
-/// when the drop returns.
+/// On drop, transfers that were queued but not yet given to the kernel are forgotten. What this
+/// thread's reaps have started is waited for, and what the device's own threads have. What another
+/// thread's reaps have started goes on until that thread ends: until then its memory stays
+/// promised, and its files stay open with their locks. All other files are closed. So reap all, or
+/// end the reaping thread first: then the memory is free when the drop returns.
 ///
 /// ```
 /// # mod unherd {
@@ -298,7 +298,7 @@ fn len_bytes_max(fd: &OwnedFd) -> u64 {
 
 // SAFETY: pread(2) and pwrite(2) are done with the memory when they return, be it in a caller or a
 // worker; the kernel completes each entry of a ring or an AIO context once, after its last use of
-// the memory, and what it has not moved goes to a worker, once.
+// the memory; what comes back undone goes to a worker, once.
 unsafe impl Device for DirectDevice {
     fn open(&self, path: &Path, how: OpenHow) -> Result<Opened, OpenError> {
         let existing = if how.create_new {

@@ -17,7 +17,7 @@ impl Core {
         let (mut completions, mut expired) = (Vec::new(), Expired::default());
         let alarm = self.supply().alarm.as_ref();
         while !engine.is_stopping() {
-            engine.queue().reap(&mut completions, alarm.map_or(Deadline::NEVER, Alarm::next));
+            engine.device().reap(&mut completions, alarm.map_or(Deadline::NEVER, Alarm::next));
             for completion in completions.drain(..) {
                 self.complete(engine, completion, completing);
             }

@@ -180,7 +180,7 @@ impl<T: Payload> Engine<T> {
     }
 
     /// The device that transfers are queued on.
-    pub(crate) fn queue(&self) -> &Arc<dyn Device> {
+    pub(crate) fn device(&self) -> &Arc<dyn Device> {
         &self.device
     }
 

@@ -2,16 +2,16 @@
 //!
 //! Direct transfers alone are asynchronous, and some block the caller even so: writes that make a
 //! file longer or fill a hole, transfers whose blocks have to be looked up on the disk first. They
-//! are asked not to (`RWF_NOWAIT`): those that would come back, as io_uring has them too, and are
-//! made elsewhere. What the kernel does not take, for whatever reason, is treated the same: the
-//! plain call tells why.
+//! are asked not to (`RWF_NOWAIT`). Those that would block come back, and workers make them, as
+//! io_uring's do in the kernel. Workers make what the kernel does not take, too: the plain call
+//! tells why.
 //!
 //! | a file | its transfers |
 //! |---|---|
 //! | open for direct I/O | are asked not to block |
-//! | the same, on a file system that knows no `RWF_NOWAIT` | are made elsewhere |
-//! | the same, on overlayfs, which is one, but passes direct AIO on | may block |
-//! | of the page cache | are made elsewhere: they would block always |
+//! | the same, on a file system that knows no `RWF_NOWAIT` | workers make them |
+//! | the same, on overlayfs, which does not know it either, but passes direct AIO on | may block |
+//! | of the page cache | workers make them: they would always block |
 #![expect(unsafe_code, reason = "control blocks carry raw memory and descriptors")]
 
 use std::collections::{HashMap, VecDeque};
@@ -72,7 +72,7 @@ const _: () = assert!(size_of::<ControlBlock>() == 64 && size_of::<Event>() == 3
 enum Manner {
     NotBlocking,
     Blocking,
-    Elsewhere,
+    ByWorkers,
 }
 
 impl Manner {
@@ -82,7 +82,7 @@ impl Manner {
         match is_direct {
             true if is_overlay() => Self::Blocking,
             true => Self::NotBlocking,
-            false => Self::Elsewhere,
+            false => Self::ByWorkers,
         }
     }
 }
@@ -109,7 +109,7 @@ pub(super) struct Aio {
 
 impl Aio {
     /// `EAGAIN` where the system has no more of them (`fs.aio-max-nr`), `ENOSYS` where it has none.
-    pub(super) fn new() -> Result<Self, Errno> {
+    fn new() -> Result<Self, Errno> {
         let mut context: libc::c_ulong = 0;
         // SAFETY: io_setup(2) writes the context's number, which lives during the call.
         let made = unsafe { libc::syscall(libc::SYS_io_setup, ENTRIES, &raw mut context) };
@@ -152,9 +152,9 @@ impl Aio {
                     if errno == Errno::OPNOTSUPP
                         && let Some(manner) = file.and_then(|file| self.manners.get_mut(&file))
                     {
-                        *manner = Manner::Elsewhere;
+                        *manner = Manner::ByWorkers;
                     }
-                    // The bell's comes to nobody who could make it elsewhere.
+                    // No worker can wait for the bell in the driver's place.
                     self.is_broken |= block.mark == BELL;
                     self.refused.push_back(block.mark);
                     done += 1;
@@ -207,7 +207,7 @@ impl Driver for Aio {
             self.manners.clear();
         }
         let manner = *self.manners.entry(transfer.file).or_insert_with(|| Manner::of(fd));
-        if manner == Manner::Elsewhere {
+        if manner == Manner::ByWorkers {
             return self.refused.push_back(mark);
         }
         let (buf, len, opcode) = match (transfer.bufs, transfer.direction) {

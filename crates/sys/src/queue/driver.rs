@@ -44,7 +44,7 @@ pub(super) enum Settled {
 pub(super) enum Outcome {
     /// It was moved, or has failed.
     Done(Result<usize, Errno>),
-    /// Nothing was moved: the call would block, which this driver does not.
+    /// It was not moved, or not all of it: the call would block, which this driver does not.
     WouldBlock,
 }
 
