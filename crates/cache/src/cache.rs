@@ -14,7 +14,7 @@ use unherd_sys::{
 
 use crate::error::{BuildError, Error, MemoryFor};
 use crate::file::{
-    ContiguousFrames, Core, FLUSH_BEHIND_BYTES, File, Files, OpenOptions, Owner, Source,
+    ContiguousFrames, Core, FLUSH_BEHIND_BYTES, File, Files, OpenOptions, Owner, Source, capacity,
 };
 use crate::frames::policy::PolicyKind;
 use crate::frames::turns::Turns;
@@ -175,7 +175,7 @@ impl Cache {
             let (least_bytes, most_bytes) = (MIN_FRAMES * page_bytes, most * page_bytes);
             return Err(Error::CapacityOutOfRange { capacity_bytes, least_bytes, most_bytes });
         }
-        self.owner.core.resize_cache(frames)
+        capacity::resize(&self.owner.core, frames)
     }
 
     /// Memory in one piece out of the cache, for instance as the buffer of a large transfer: the
@@ -214,7 +214,7 @@ impl Cache {
     /// [`Error::ContiguousTooLarge`]; [`Error::NoContiguousFrames`], which says what stood in the
     /// way; [`Error::Forked`]. Pages may have been given up all the same.
     pub fn alloc_contiguous(&self, order: u32) -> Result<ContiguousFrames, Error> {
-        self.owner.core.alloc_contiguous(order)
+        ContiguousFrames::take(&self.owner.core, order)
     }
 
     /// What the device queues the cache's transfers by. `None`: they are made by blocking calls, as
@@ -457,7 +457,7 @@ impl CacheBuilder {
         let pages = wait_table(self.queues).reason(reasons.page_read);
         #[cfg(feature = "ablation")]
         let pages = pages.filtered(self.filtered);
-        let files = Arc::new(Files::default());
+        let files = Arc::new(Files::new(CACHES_BUILT.fetch_add(1, Ordering::Relaxed)));
         let runs = RunBuffers::new(most, page_bytes);
         let pools = Pools::new(most, self.policy, &topology);
         let waits = wait_table(OTHER_QUEUES).reason(reasons.frame).build();
@@ -475,7 +475,6 @@ impl CacheBuilder {
             fork,
         };
         let core = Arc::new(Core {
-            number: CACHES_BUILT.fetch_add(1, Ordering::Relaxed),
             pages,
             turns: Turns::new(runs.pages_max),
             io: Transfers { device, runs, engine },

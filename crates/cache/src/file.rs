@@ -2,7 +2,7 @@
 
 #[cfg(feature = "async")]
 mod async_read;
-mod capacity;
+pub(crate) mod capacity;
 mod change;
 mod contiguous;
 mod core;
@@ -19,13 +19,13 @@ mod io_thread;
 mod open;
 mod open_options;
 mod overwrite;
+mod own_pages;
 mod owned_page_guard;
 mod owner;
 mod page_hook;
 mod page_mut;
 mod page_set;
 mod page_stream;
-mod page_wait;
 mod pieces;
 mod preallocated;
 mod read;

@@ -53,10 +53,13 @@ use unherd_sys::Timestamp;
 use unherd_sys::primitives::Arc;
 
 use crate::Error;
+use crate::file::read::{BegunFill, delivered};
 use crate::file::reclaim::{Attempt, Attempts};
 use crate::file::runs::Engine;
-use crate::file::{Core, FileState};
+use crate::file::ticket::Ticket;
+use crate::file::{Core, FileState, fill};
 use crate::frames::{Claim, Pin};
+use crate::io::TransferError;
 use crate::page::{PageKey, PageNo};
 use crate::pages::{Busy, FillReservation, Lookup, PageGuard, WakeMessage, Want};
 use crate::stats::Count;
@@ -87,7 +90,7 @@ impl Drop for FillReservationGuard<'_> {
     fn drop(&mut self) {
         // In a child of fork(2) nobody is there to bring it in, and the locks may be held for ever.
         if !self.core.fork().is_forked() {
-            self.core.take_back(self.announced, self.message);
+            self.core.pages.take_back(self.announced, self.message);
         }
     }
 }
@@ -149,7 +152,7 @@ impl Core {
         busy: Busy,
         began: Option<Timestamp>,
     ) -> Result<Option<Timestamp>, Error> {
-        self.check_not_held(file, key)?;
+        file.check_not_held(key.page)?;
         let began = began.unwrap_or_else(Timestamp::now);
         let how = self.pages.how_to_wait(busy, Want::Read).shared();
         let still = || self.pages.is_still(key, busy);
@@ -178,6 +181,28 @@ impl Core {
             claims.push(claim);
         }
         self.fill_async(engine, file, guard.pass_on(), claims).await
+    }
+
+    /// As [`Core::fill`], in a task.
+    async fn fill_async(
+        &self,
+        engine: &Engine,
+        file: &Arc<FileState>,
+        announced: FillReservation,
+        claims: Vec<Claim>,
+    ) -> Result<Pin, Error> {
+        let filled = match self.begin_fill(file, announced, claims) {
+            BegunFill::Ended(filled) => filled,
+            BegunFill::ToRead(run) => {
+                match Ticket::begin(&self.pages, engine, run, announced.key) {
+                    Ok(ticket) => ticket.wait_async().await,
+                    Err(run) => {
+                        delivered(fill::finish(&self.pages, *run, |_| Err(TransferError::IO)))
+                    }
+                }
+            }
+        };
+        filled.map_err(|errno| self.read_error(file, announced.key, errno))
     }
 
     /// As [`Core::take_frame`], in a task.

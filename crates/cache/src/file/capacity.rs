@@ -11,8 +11,8 @@ use unherd_sys::{AvailableMemory, Deadline, Timestamp};
 
 use crate::Error;
 use crate::file::{ChangingPages, Core, contiguous};
-use crate::frames::Claim;
 use crate::frames::room::NO_FILE;
+use crate::frames::{Claim, Supply};
 use crate::latch::AloneGuard;
 use crate::page::{ALL_PAGES, FileId, PageKey, PageNo};
 
@@ -26,152 +26,116 @@ const WAIT: Duration = Duration::from_millis(50);
 /// A page of no file: frames are taken in its name.
 const NO_PAGE: PageKey = PageKey { file: FileId(u32::MAX), page: PageNo(0) };
 
-impl Core {
-    /// See [`Cache::resize`](crate::Cache::resize). There are as many frames.
-    pub(crate) fn resize_cache(&self, frames: usize) -> Result<(), Error> {
-        self.check_not_forked()?;
-        let _alone = AloneGuard::new(&self.resizing, self.waits(), self.reasons().frame);
-        let capacity = self.supply().capacity();
-        if frames < capacity {
-            self.shrink_by(capacity - frames, frames)
-        } else {
-            self.grow_by(frames - capacity)
-        }
+/// See [`Cache::resize`](crate::Cache::resize). There are as many frames.
+pub(crate) fn resize(core: &Core, frames: usize) -> Result<(), Error> {
+    core.check_not_forked()?;
+    let _alone = AloneGuard::new(&core.resizing, core.waits(), core.reasons().frame);
+    let capacity = core.supply().capacity();
+    if frames < capacity {
+        shrink_by(core, capacity - frames, frames)
+    } else {
+        grow_by(core, frames - capacity)
     }
+}
 
-    fn grow_by(&self, frames: usize) -> Result<(), Error> {
-        let bytes = frames * self.memory().page_bytes();
-        if let Some(available) = AvailableMemory::lacks(bytes) {
-            let AvailableMemory { bytes: available_bytes, limit } = available;
-            return Err(Error::InsufficientMemory { bytes, available_bytes, limit });
-        }
-        self.supply().grow(frames).map_err(|errno| Error::Memory { bytes, errno })?;
-        self.pages.notify_idle(frames);
-        self.hand_out_room(usize::MAX);
-        Ok(())
+fn grow_by(core: &Core, frames: usize) -> Result<(), Error> {
+    let bytes = frames * core.memory().page_bytes();
+    if let Some(available) = AvailableMemory::lacks(bytes) {
+        let AvailableMemory { bytes: available_bytes, limit } = available;
+        return Err(Error::InsufficientMemory { bytes, available_bytes, limit });
     }
+    core.supply().grow(frames).map_err(|errno| Error::Memory { bytes, errno })?;
+    core.pages.notify_idle(frames);
+    core.files.hand_out_room(core.supply(), usize::MAX);
+    Ok(())
+}
 
-    /// First dirty pages are written back, while nothing is taken from anybody: most of them while
-    /// others have the room that they had, the rest while no more come than `left` frames allow. So
-    /// what cannot be written is known before a frame is taken.
-    fn shrink_by(&self, frames: usize, capacity: usize) -> Result<(), Error> {
-        let cannot = |waited| {
-            let capacity_bytes = capacity * self.memory().page_bytes();
-            let cause = Arc::new(self.no_frames(waited));
-            Err(Error::CannotShrink { capacity_bytes, cause })
-        };
-        if self.supply().given_out() > contiguous::share(capacity) {
-            return cannot(Duration::ZERO);
+/// First dirty pages are written back, while nothing is taken from anybody: most of them while
+/// others have the room that they had, the rest while no more come than `left` frames allow. So
+/// what cannot be written is known before a frame is taken.
+fn shrink_by(core: &Core, frames: usize, capacity: usize) -> Result<(), Error> {
+    let cannot = |waited| {
+        let capacity_bytes = capacity * core.memory().page_bytes();
+        let cause = Arc::new(core.no_frames(waited));
+        Err(Error::CannotShrink { capacity_bytes, cause })
+    };
+    if core.supply().given_out() > contiguous::share(capacity) {
+        return cannot(Duration::ZERO);
+    }
+    let left = core.supply().len() - frames;
+    write_back_to(core, left);
+    let mut given_up = GivenUp::new(core, left);
+    if let Err(waited) = write_back_rest(core, left) {
+        return cannot(waited);
+    }
+    if holds_too_many(core.supply(), left) {
+        return cannot(Duration::ZERO);
+    }
+    given_up.take_shares(frames);
+    let mut began = Timestamp::now();
+    while given_up.claims.len() < frames {
+        let end = Timestamp::now().after(WAIT.min(core.frame_wait));
+        let taken = core.take_before(NO_PAGE, began, end);
+        if let Some(claim) = taken {
+            given_up.add(vec![claim]);
+            // Where one has come there may be more; but each search may look at all of a pool.
+            if given_up.claims.len().is_multiple_of(BATCH) {
+                given_up.take_anywhere(frames);
+            }
+            began = Timestamp::now();
+            continue;
         }
-        let left = self.supply().len() - frames;
-        self.write_back_to(left);
-        let mut given_up = GivenUp::new(self, left);
-        if let Err(waited) = self.write_back_rest(left) {
+        let waited = Timestamp::now().since(began);
+        if holds_too_many(core.supply(), left) || waited >= core.frame_wait {
             return cannot(waited);
         }
-        if self.holds_too_many(left) {
-            return cannot(Duration::ZERO);
-        }
-        self.take_shares(&mut given_up, frames);
-        let mut began = Timestamp::now();
-        while given_up.claims.len() < frames {
-            let end = Timestamp::now().after(WAIT.min(self.frame_wait));
-            let taken = self.take_before(NO_PAGE, began, end);
-            if let Some(claim) = taken {
-                given_up.add(vec![claim]);
-                // Where one has come there may be more; but each search may look at all of a pool.
-                if given_up.claims.len().is_multiple_of(BATCH) {
-                    self.take_anywhere(&mut given_up, frames);
-                }
-                began = Timestamp::now();
-                continue;
-            }
-            let waited = Timestamp::now().since(began);
-            if self.holds_too_many(left) || waited >= self.frame_wait {
-                return cannot(waited);
-            }
-        }
-        if self.holds_too_many(left) {
-            return cannot(Duration::ZERO);
-        }
-        given_up.set_aside();
-        Ok(())
     }
+    if holds_too_many(core.supply(), left) {
+        return cannot(Duration::ZERO);
+    }
+    given_up.set_aside();
+    Ok(())
+}
 
-    /// Takes `frames` frames, as far as they can be had at once: of each pool as large a part as of
-    /// the others.
-    fn take_shares(&self, given_up: &mut GivenUp<'_>, frames: usize) {
-        let pools = &self.supply().pools;
-        let mut present = self.supply().len();
-        for pool in 0..pools.count() {
-            let has = pools.lock(pool).len();
-            let missing = frames - given_up.claims.len();
-            let share = (missing as u128 * has as u128).div_ceil(present.max(1) as u128) as usize;
-            self.take_from(given_up, pool, share.min(missing));
-            present -= has.min(present);
+/// Writes back until no more pages are newer than the device than three quarters of `left`;
+/// waits under `frame` for pages that others are changing. Gives how long it has waited if too
+/// many are held, or at the frame deadline.
+fn write_back_rest(core: &Core, left: usize) -> Result<(), Duration> {
+    let room = &core.supply().room;
+    let _entered = room.enter();
+    let (began, mut waited) = (Timestamp::now(), Duration::ZERO);
+    loop {
+        let seen = room.told();
+        if write_back_to(core, left) {
+            return Ok(());
         }
-        self.take_anywhere(given_up, frames);
-    }
-
-    /// Takes what is missing of `frames` frames, as far as it can be had at once.
-    fn take_anywhere(&self, given_up: &mut GivenUp<'_>, frames: usize) {
-        for pool in 0..self.supply().pools.count() {
-            self.take_from(given_up, pool, frames - given_up.claims.len());
+        if holds_too_many(core.supply(), left) || waited >= core.frame_wait {
+            return Err(waited);
         }
+        let end = Timestamp::now().after(WAIT.min(core.frame_wait));
+        // Woken by what is told to all, and in nobody's place.
+        let how = Wait::new(core.reasons().frame).deadline(Deadline::at(end)).shared();
+        let _ = room.wait(core.waits(), seen, how.tag(NO_FILE));
+        waited = Timestamp::now().since(began);
     }
+}
 
-    fn take_from(&self, given_up: &mut GivenUp<'_>, pool: usize, frames: usize) {
-        let mut left = frames;
-        while left > 0 {
-            let taken = self.take_from_pool(pool, left.min(BATCH));
-            if taken.is_empty() {
-                break;
-            }
-            left -= taken.len();
-            given_up.add(taken);
-        }
-    }
+/// Whether more than three quarters of `left` frames are pinned, or cannot be written back.
+fn holds_too_many(supply: &Supply, left: usize) -> bool {
+    let held = supply.held();
+    held.pinned + held.unwritten > left * 3 / 4
+}
 
-    /// Writes back until no more pages are newer than the device than three quarters of `left`;
-    /// waits under `frame` for pages that others are changing. Gives how long it has waited if too
-    /// many are held, or at the frame deadline.
-    fn write_back_rest(&self, left: usize) -> Result<(), Duration> {
-        let room = &self.supply().room;
-        let _entered = room.enter();
-        let (began, mut waited) = (Timestamp::now(), Duration::ZERO);
-        loop {
-            let seen = room.told();
-            if self.write_back_to(left) {
-                return Ok(());
-            }
-            if self.holds_too_many(left) || waited >= self.frame_wait {
-                return Err(waited);
-            }
-            let end = Timestamp::now().after(WAIT.min(self.frame_wait));
-            // Woken by what is told to all, and in nobody's place.
-            let how = Wait::new(self.reasons().frame).deadline(Deadline::at(end)).shared();
-            let _ = room.wait(self.waits(), seen, how.tag(NO_FILE));
-            waited = Timestamp::now().since(began);
-        }
-    }
-
-    /// Whether more than three quarters of `left` frames are pinned, or cannot be written back.
-    fn holds_too_many(&self, left: usize) -> bool {
-        let held = self.supply().held();
-        held.pinned + held.unwritten > left * 3 / 4
-    }
-
-    /// Writes pages back, if more are newer than the device than three quarters of `left`. Whether
-    /// that many are at most, afterwards.
-    fn write_back_to(&self, left: usize) -> bool {
-        let fits = || self.files.unwritten.load(Ordering::Relaxed) <= left * 3 / 4;
-        let files = if fits() { Vec::new() } else { self.files.all() };
-        fits()
-            || files.iter().any(|file| {
-                self.write_back(file, &[ALL_PAGES], ChangingPages::Skipped);
-                fits()
-            })
-    }
+/// Writes pages back, if more are newer than the device than three quarters of `left`. Whether
+/// that many are at most, afterwards.
+fn write_back_to(core: &Core, left: usize) -> bool {
+    let fits = || core.files.unwritten.load(Ordering::Relaxed) <= left * 3 / 4;
+    let files = if fits() { Vec::new() } else { core.files.all() };
+    fits()
+        || files.iter().any(|file| {
+            core.write_back(file, &[ALL_PAGES], ChangingPages::Skipped);
+            fits()
+        })
 }
 
 /// Frames that the cache counts no more, and that have their memory still. They come back where the
@@ -197,6 +161,40 @@ impl<'a> GivenUp<'a> {
         self.claims.extend(taken);
     }
 
+    /// Takes `frames` frames, as far as they can be had at once: of each pool as large a part as of
+    /// the others.
+    fn take_shares(&mut self, frames: usize) {
+        let pools = &self.core.supply().pools;
+        let mut present = self.core.supply().len();
+        for pool in 0..pools.count() {
+            let has = pools.lock(pool).len();
+            let missing = frames - self.claims.len();
+            let share = (missing as u128 * has as u128).div_ceil(present.max(1) as u128) as usize;
+            self.take_from(pool, share.min(missing));
+            present -= has.min(present);
+        }
+        self.take_anywhere(frames);
+    }
+
+    /// Takes what is missing of `frames` frames, as far as it can be had at once.
+    fn take_anywhere(&mut self, frames: usize) {
+        for pool in 0..self.core.supply().pools.count() {
+            self.take_from(pool, frames - self.claims.len());
+        }
+    }
+
+    fn take_from(&mut self, pool: usize, frames: usize) {
+        let mut left = frames;
+        while left > 0 {
+            let taken = self.core.take_from_pool(pool, left.min(BATCH));
+            if taken.is_empty() {
+                break;
+            }
+            left -= taken.len();
+            self.add(taken);
+        }
+    }
+
     fn set_aside(mut self) {
         self.core.supply().set_aside(std::mem::take(&mut self.claims));
     }
@@ -211,7 +209,7 @@ impl Drop for GivenUp<'_> {
         self.core.pages.notify_idle(count);
         // Where it did not shrink there is as much room as before.
         if self.core.supply().len() > self.left {
-            self.core.hand_out_room(usize::MAX);
+            self.core.files.hand_out_room(self.core.supply(), usize::MAX);
         }
     }
 }

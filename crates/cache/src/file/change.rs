@@ -86,7 +86,7 @@ impl Core {
             claim.goes_on();
         }
         self.memory().write(&mut claim, at, bytes);
-        file.grow(self.offset(page) + (at + bytes.len()) as u64);
+        file.grow(self.memory().offset(page) + (at + bytes.len()) as u64);
         self.end_change(file, key, claim);
         Ok(())
     }
@@ -214,9 +214,11 @@ impl Core {
         covers_page: bool,
         stream: Option<u64>,
     ) -> Result<Claim, Error> {
-        let mut room = Reserved::new(self, file);
+        let mut room = Reserved::new(&self.files, self.supply(), file);
         loop {
-            let may = room.is_held || self.has_room(file) || self.may_be_counted(file, key.page);
+            let may = room.is_held
+                || self.files.has_room(self.supply(), file)
+                || self.may_be_counted(file, key.page);
             let made = if may { Ok(()) } else { self.make_room(file, &mut room) };
             let claimed =
                 made.and_then(|()| self.try_claim_page(file, key, covers_page, stream, &mut room));
@@ -290,8 +292,8 @@ impl Core {
                         None => self.frame_for_announced(announced, began)?,
                     };
                     // As the page is announced, nobody can have it reach into the file meanwhile.
-                    if covers_page || self.offset(key.page) >= file.len() {
-                        self.install(announced, &claim, State::Changing);
+                    if covers_page || self.memory().offset(key.page) >= file.len() {
+                        self.pages.install(announced, &claim, State::Changing);
                         if !covers_page {
                             self.memory().zero_from(&mut claim, 0);
                         }
@@ -403,7 +405,7 @@ impl Core {
             Some(Entry::Frame(frame)) if self.frames().word(frame).state() == State::Changing => {
                 shard.remove();
                 drop(shard);
-                self.remove_unwritten(file, 1);
+                self.files.remove_unwritten(self.supply(), file, 1);
             }
             Some(Entry::Frame(_)) | None => return false,
         }
@@ -415,7 +417,7 @@ impl Core {
         // It is not behind: see `frame.rs`.
         let before = self.pages.detach(self.pages.shard(key))?;
         if before.state().is_unwritten() {
-            self.remove_unwritten(file, 1);
+            self.files.remove_unwritten(self.supply(), file, 1);
         }
         Ok(())
     }

@@ -33,10 +33,10 @@ use unherd_sys::{Deadline, Timestamp};
 
 use crate::Error;
 use crate::file::Core;
-use crate::frames::{Claim, MIN_FRAMES, State};
+use crate::frames::{Claim, MIN_FRAMES, State, Supply};
 use crate::latch::AloneGuard;
 use crate::page::{FrameId, PageKey};
-use crate::pages::{Busy, Want, Work};
+use crate::pages::{Busy, Pages, Want, Work};
 use crate::stats::Count;
 
 /// The largest piece.
@@ -75,6 +75,36 @@ struct Looked {
 }
 
 impl Looked {
+    /// Looks at all rows of `len` frames that the cache has for pages, those of this thread's node
+    /// first; no further than to one that costs nothing.
+    fn at_rows(supply: &Supply, len: usize) -> Self {
+        let pools = &supply.pools;
+        let mut looked = Self::default();
+        let rows = pools.in_order().flat_map(|at| {
+            let pool = pools.lock(at);
+            let rows = (pool.len() >= len + MIN_FRAMES).then(|| pool.rows(len as u32));
+            rows.into_iter().flatten().map(move |frames| (at, frames))
+        });
+        for (pool, frames) in rows {
+            let Some((cost, obstacles)) = look_at_row(supply, pool, frames.clone()) else {
+                continue;
+            };
+            looked.rows += 1;
+            looked.obstacles.add(&obstacles);
+            if obstacles.is_none() {
+                looked.clear.push(Row { pool, frames, cost });
+                if cost == 0 {
+                    break;
+                }
+                if looked.clear.len() == 2 * TRIED {
+                    looked.keep_cheapest();
+                }
+            }
+        }
+        looked.keep_cheapest();
+        looked
+    }
+
     fn keep_cheapest(&mut self) {
         self.clear.sort_by_key(|row| row.cost);
         self.clear.truncate(TRIED);
@@ -106,142 +136,64 @@ impl Obstacles {
     }
 }
 
-impl Core {
-    /// See [`Cache::alloc_contiguous`](crate::Cache::alloc_contiguous).
-    pub(crate) fn alloc_contiguous(
-        self: &Arc<Self>,
-        order: u32,
-    ) -> Result<ContiguousFrames, Error> {
-        self.check_not_forked()?;
-        let _alone = AloneGuard::new(&self.resizing, self.waits(), self.reasons().frame);
-        let page_bytes = self.memory().page_bytes();
-        let most = share(self.supply().capacity());
-        let len_max = most.min(BYTES_MAX / page_bytes);
-        let len = 1_usize.checked_shl(order).unwrap_or(usize::MAX);
-        let bytes = len.saturating_mul(page_bytes);
-        if len > len_max {
-            let bytes_max = len_max.checked_ilog2().map_or(0, |order| page_bytes << order);
-            return Err(Error::ContiguousTooLarge { bytes, bytes_max });
-        }
-        let began = Timestamp::now();
-        let end = began.after(self.frame_wait);
-        let mut looked = Looked::default();
-        if self.supply().given_out() + len <= most {
-            for _ in 0..LOOKS {
-                self.take_back_preallocated();
-                looked = self.look_at_rows(len);
-                let mut clear = looked.clear.iter();
-                if let Some(memory) = clear.find_map(|row| self.take_row(row, end)) {
-                    return Ok(memory);
-                }
-                if Timestamp::now() >= end {
-                    break;
-                }
-                thread::yield_now();
+/// What a row costs, and what stands in the way; `None` if not all its frames are there for
+/// pages.
+fn look_at_row(supply: &Supply, pool: usize, frames: Range<u32>) -> Option<(usize, Obstacles)> {
+    let (mut cost, mut empty, mut obstacles) = (0, 0_usize, Obstacles::default());
+    let ids = frames.map(FrameId);
+    for frame in ids.clone() {
+        let word = supply.frames.word(frame);
+        let count = match word.state() {
+            State::Empty | State::Handed => {
+                empty += 1;
+                continue;
             }
-        }
-        let Looked { rows, obstacles, .. } = looked;
-        let Obstacles { pinned, changing, unwritten, taken, page } = obstacles;
-        let file = |key: PageKey| Some((self.files.get(key.file)?.path.clone(), key.page.0));
-        Err(Error::NoContiguousFrames {
-            bytes,
-            rows,
-            pinned,
-            changing,
-            unwritten,
-            taken,
-            page: page.and_then(file),
-            given_out_bytes: self.supply().given_out() * page_bytes,
-            given_out_bytes_max: most * page_bytes,
-            waited: Timestamp::now().since(began),
-        })
-    }
-
-    /// Looks at all rows of `len` frames that the cache has for pages, those of this thread's node
-    /// first; no further than to one that costs nothing.
-    fn look_at_rows(&self, len: usize) -> Looked {
-        let pools = &self.supply().pools;
-        let mut looked = Looked::default();
-        let rows = pools.in_order().flat_map(|at| {
-            let pool = pools.lock(at);
-            let rows = (pool.len() >= len + MIN_FRAMES).then(|| pool.rows(len as u32));
-            rows.into_iter().flatten().map(move |frames| (at, frames))
-        });
-        for (pool, frames) in rows {
-            let Some((cost, obstacles)) = self.look_at_row(pool, frames.clone()) else { continue };
-            looked.rows += 1;
-            looked.obstacles.add(&obstacles);
-            if obstacles.is_none() {
-                looked.clear.push(Row { pool, frames, cost });
-                if cost == 0 {
-                    break;
-                }
-                if looked.clear.len() == 2 * TRIED {
-                    looked.keep_cheapest();
-                }
+            _ if word.pins() > 0 => &mut obstacles.pinned,
+            State::Changing => &mut obstacles.changing,
+            State::Held | State::Failed => &mut obstacles.unwritten,
+            State::Clean | State::Unstable => {
+                cost += 1 + word.uses() as usize;
+                continue;
             }
-        }
-        looked.keep_cheapest();
-        looked
-    }
-
-    /// What a row costs, and what stands in the way; `None` if not all its frames are there for
-    /// pages.
-    fn look_at_row(&self, pool: usize, frames: Range<u32>) -> Option<(usize, Obstacles)> {
-        let (mut cost, mut empty, mut obstacles) = (0, 0_usize, Obstacles::default());
-        let ids = frames.map(FrameId);
-        for frame in ids.clone() {
-            let word = self.frames().word(frame);
-            let count = match word.state() {
-                State::Empty | State::Handed => {
-                    empty += 1;
-                    continue;
-                }
-                _ if word.pins() > 0 => &mut obstacles.pinned,
-                State::Changing => &mut obstacles.changing,
-                State::Held | State::Failed => &mut obstacles.unwritten,
-                State::Clean | State::Unstable => {
-                    cost += 1 + word.uses() as usize;
-                    continue;
-                }
-                State::Dirty
-                | State::WriteBack
-                | State::Reading
-                | State::Detached
-                | State::Superseded => {
-                    cost += UNCLEAN_COST;
-                    continue;
-                }
-            };
-            *count += 1;
-            obstacles.page = Some(self.frames().key(frame));
-        }
-        if empty > 0 {
-            let pool = self.supply().pools.lock(pool);
-            if !ids.clone().all(|frame| pool.has(frame)) {
-                return None;
+            State::Dirty
+            | State::WriteBack
+            | State::Reading
+            | State::Detached
+            | State::Superseded => {
+                cost += UNCLEAN_COST;
+                continue;
             }
-            let free = ids.filter(|frame| pool.free.has(*frame)).count();
-            obstacles.taken = empty.saturating_sub(free);
-        }
-        Some((cost, obstacles))
+        };
+        *count += 1;
+        obstacles.page = Some(supply.frames.key(frame));
     }
+    if empty > 0 {
+        let pool = supply.pools.lock(pool);
+        if !ids.clone().all(|frame| pool.has(frame)) {
+            return None;
+        }
+        let free = ids.filter(|frame| pool.free.has(*frame)).count();
+        obstacles.taken = empty.saturating_sub(free);
+    }
+    Some((cost, obstacles))
+}
 
+impl Row {
     /// Empties a row; `None` if that cannot be done, or not before `end`.
-    fn take_row(self: &Arc<Self>, row: &Row, end: Timestamp) -> Option<ContiguousFrames> {
-        let mut memory = ContiguousFrames { core: self.clone(), claims: Vec::new() };
+    fn take(&self, core: &Arc<Core>, end: Timestamp) -> Option<ContiguousFrames> {
+        let mut memory = ContiguousFrames { core: core.clone(), claims: Vec::new() };
         let mut looks_left = LOOKS;
         while looks_left > 0 && Timestamp::now() < end {
-            let (claims, evicted) = self.pages.take_row(row.pool, row.frames.clone());
-            self.counters().add(Count::ContiguousEvictions, evicted as u64);
+            let (claims, evicted) = core.pages.take_row(self.pool, self.frames.clone());
+            core.counters().add(Count::ContiguousEvictions, evicted as u64);
             // At once, so that nobody who looks for a frame counts on them.
-            self.supply().give_out(&claims);
+            core.supply().give_out(&claims);
             memory.claims.extend(claims);
-            if memory.claims.len() == row.frames.len() {
+            if memory.claims.len() == self.frames.len() {
                 memory.claims.sort_unstable_by_key(|claim| claim.id().0);
                 return Some(memory);
             }
-            if !self.clear(row, end) {
+            if !self.clear(core, end) {
                 looks_left -= 1;
                 thread::yield_now();
             }
@@ -251,47 +203,47 @@ impl Core {
 
     /// Begins to write back what is dirty in a row, and waits for a page that is being written or
     /// read, or for a buffer. Whether there was anything to do.
-    fn clear(&self, row: &Row, end: Timestamp) -> bool {
+    fn clear(&self, core: &Core, end: Timestamp) -> bool {
         let missing: Vec<FrameId> = {
-            let pool = self.supply().pools.lock(row.pool);
-            row.frames.clone().map(FrameId).filter(|frame| pool.has(*frame)).collect()
+            let pool = core.supply().pools.lock(self.pool);
+            self.frames.clone().map(FrameId).filter(|frame| pool.has(*frame)).collect()
         };
-        let is_dirty = |frame: &&FrameId| self.frames().word(**frame).state() == State::Dirty;
+        let is_dirty = |frame: &&FrameId| core.frames().word(**frame).state() == State::Dirty;
         let dirty = missing.iter().filter(is_dirty);
-        let begun = dirty.filter(|frame| self.write_back_frame(**frame)).count();
-        self.counters().add(Count::ContiguousWriteBacks, begun as u64);
-        if let Some((key, busy)) = missing.iter().find_map(|frame| self.busy_in(*frame)) {
-            let how = self.pages.how_to_wait(busy, Want::Read).deadline(Deadline::at(end));
-            let still = || self.pages.is_still(key, busy);
-            let outcome = self.pages.waits.wait(&key.into(), still, how);
-            let _ = self.pages.told(key, busy, outcome);
+        let begun = dirty.filter(|frame| core.write_back_frame(**frame)).count();
+        core.counters().add(Count::ContiguousWriteBacks, begun as u64);
+        if let Some((key, busy)) = missing.iter().find_map(|frame| busy_in(&core.pages, *frame)) {
+            let how = core.pages.how_to_wait(busy, Want::Read).deadline(Deadline::at(end));
+            let still = || core.pages.is_still(key, busy);
+            let outcome = core.pages.waits.wait(&key.into(), still, how);
+            let _ = core.pages.told(key, busy, outcome);
             return true;
         }
-        let lacks_buffer = missing.iter().any(|frame| is_dirty(&frame)) && !self.io.runs.has_free();
+        let lacks_buffer = missing.iter().any(|frame| is_dirty(&frame)) && !core.io.runs.has_free();
         if lacks_buffer {
             let mut buffers = Vec::new();
-            let reason = self.reasons().write_back;
-            if self.io.runs.take(1, &mut buffers, self.waits(), reason) {
-                self.pages.notify_writable();
+            let reason = core.reasons().write_back;
+            if core.io.runs.take(1, &mut buffers, core.waits(), reason) {
+                core.pages.notify_writable();
             }
-            self.put_buffers(buffers);
+            core.put_buffers(buffers);
         }
         begun > 0 || lacks_buffer
     }
+}
 
-    /// What to wait for, if the page in a frame is being read or written back, or was when it was
-    /// replaced.
-    fn busy_in(&self, frame: FrameId) -> Option<(PageKey, Busy)> {
-        let (key, word) = (self.frames().key(frame), self.frames().word(frame));
-        let busy = match word.state() {
-            state if state == State::Superseded || word.is_awaiting_older_writeback() => {
-                self.pages.busy_awaiting_older_writeback(key)
-            }
-            State::Reading | State::WriteBack => self.pages.busy(key),
-            _ => None,
-        };
-        Some((key, busy.filter(|busy| busy.work != Work::Changing)?))
-    }
+/// What to wait for, if the page in a frame is being read or written back, or was when it was
+/// replaced.
+fn busy_in(pages: &Pages, frame: FrameId) -> Option<(PageKey, Busy)> {
+    let (key, word) = (pages.frames().key(frame), pages.frames().word(frame));
+    let busy = match word.state() {
+        state if state == State::Superseded || word.is_awaiting_older_writeback() => {
+            pages.busy_awaiting_older_writeback(key)
+        }
+        State::Reading | State::WriteBack => pages.busy(key),
+        _ => None,
+    };
+    Some((key, busy.filter(|busy| busy.work != Work::Changing)?))
 }
 
 /// Memory in one piece, by [`Cache::alloc_contiguous`](crate::Cache::alloc_contiguous). When it is
@@ -321,6 +273,53 @@ impl Deref for ContiguousFrames {
 }
 
 impl ContiguousFrames {
+    /// See [`Cache::alloc_contiguous`](crate::Cache::alloc_contiguous).
+    pub(crate) fn take(core: &Arc<Core>, order: u32) -> Result<Self, Error> {
+        core.check_not_forked()?;
+        let _alone = AloneGuard::new(&core.resizing, core.waits(), core.reasons().frame);
+        let page_bytes = core.memory().page_bytes();
+        let most = share(core.supply().capacity());
+        let len_max = most.min(BYTES_MAX / page_bytes);
+        let len = 1_usize.checked_shl(order).unwrap_or(usize::MAX);
+        let bytes = len.saturating_mul(page_bytes);
+        if len > len_max {
+            let bytes_max = len_max.checked_ilog2().map_or(0, |order| page_bytes << order);
+            return Err(Error::ContiguousTooLarge { bytes, bytes_max });
+        }
+        let began = Timestamp::now();
+        let end = began.after(core.frame_wait);
+        let mut looked = Looked::default();
+        if core.supply().given_out() + len <= most {
+            for _ in 0..LOOKS {
+                core.take_back_preallocated();
+                looked = Looked::at_rows(core.supply(), len);
+                let mut clear = looked.clear.iter();
+                if let Some(memory) = clear.find_map(|row| row.take(core, end)) {
+                    return Ok(memory);
+                }
+                if Timestamp::now() >= end {
+                    break;
+                }
+                thread::yield_now();
+            }
+        }
+        let Looked { rows, obstacles, .. } = looked;
+        let Obstacles { pinned, changing, unwritten, taken, page } = obstacles;
+        let file = |key: PageKey| Some((core.files.get(key.file)?.path.clone(), key.page.0));
+        Err(Error::NoContiguousFrames {
+            bytes,
+            rows,
+            pinned,
+            changing,
+            unwritten,
+            taken,
+            page: page.and_then(file),
+            given_out_bytes: core.supply().given_out() * page_bytes,
+            given_out_bytes_max: most * page_bytes,
+            waited: Timestamp::now().since(began),
+        })
+    }
+
     /// How many bytes there are. Looks at none of them.
     #[expect(clippy::len_without_is_empty, reason = "there is at least a page")]
     pub fn len(&self) -> usize {
@@ -359,6 +358,6 @@ impl Drop for ContiguousFrames {
         }
         self.core.supply().take_back(claims);
         self.core.pages.notify_idle(count);
-        self.core.hand_out_room(usize::MAX);
+        self.core.files.hand_out_room(self.core.supply(), usize::MAX);
     }
 }

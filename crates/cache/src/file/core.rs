@@ -24,8 +24,6 @@ use crate::stats::Counters;
 ///
 /// The order of its locks stands in `ranked.rs`. Latches are waited for with none of them held.
 pub(crate) struct Core {
-    /// No other cache of the process has or had it.
-    pub(crate) number: u64,
     pub(crate) pages: Pages,
     pub(crate) io: Transfers<RunPages>,
     pub(crate) files: Arc<Files>,
@@ -93,16 +91,6 @@ impl Core {
         if self.fork().is_forked() { Err(Error::Forked) } else { Ok(()) }
     }
 
-    /// Where a page begins in its file, in bytes.
-    pub(crate) fn offset(&self, page: PageNo) -> u64 {
-        page.0 * self.memory().page_bytes() as u64
-    }
-
-    /// How many pages `len` bytes reach over that begin at `at` in a page.
-    pub(crate) fn pages_of(&self, at: usize, len: usize) -> u64 {
-        (at + len).div_ceil(self.memory().page_bytes()) as u64
-    }
-
     /// Refuses what lies beyond the largest offset that a file of any kind has.
     #[inline]
     pub(crate) fn check_range(&self, offset: u64, len: usize) -> Result<(), Error> {
@@ -156,7 +144,7 @@ impl Core {
     }
 
     pub(crate) fn read_error(&self, file: &FileState, key: PageKey, errno: Errno) -> Error {
-        let offset = self.offset(key.page);
+        let offset = self.memory().offset(key.page);
         if errno == TRUNCATED {
             let len = file.durability.lock().device_len.data();
             return Error::Truncated { file: file.path.clone(), offset, len };

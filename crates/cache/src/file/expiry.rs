@@ -58,54 +58,48 @@ impl Expired {
     pub(crate) fn ring(&mut self) {
         self.is_due = true;
     }
-}
 
-impl Core {
     /// Begins to write the pages back while the device is not busy; `at_least_one` run also if it
     /// is. Waits for nothing: it is the I/O thread that gives buffers back. Gives after what time
     /// it goes on, unless it is done.
-    pub(crate) fn write_expired(
-        &self,
-        expired: &mut Expired,
-        mut at_least_one: bool,
-    ) -> Option<Duration> {
+    pub(crate) fn go_on(&mut self, core: &Core, mut at_least_one: bool) -> Option<Duration> {
         for _ in 0..LOOKS {
-            let Some((file, from)) = &mut expired.current else {
-                expired.current = expired.files.pop().map(|file| (file, PageNo(0)));
-                if let Some((file, _)) = &expired.current {
-                    self.files.give_back_preallocated(file, &self.pages);
+            let Some((file, from)) = &mut self.current else {
+                self.current = self.files.pop().map(|file| (file, PageNo(0)));
+                if let Some((file, _)) = &self.current {
+                    core.files.give_back_preallocated(file, &core.pages);
                 }
-                if expired.current.is_none() && std::mem::take(&mut expired.is_due) {
-                    expired.files = self.files.all();
-                } else if expired.current.is_none() {
+                if self.current.is_none() && std::mem::take(&mut self.is_due) {
+                    self.files = core.files.all();
+                } else if self.current.is_none() {
                     return None;
                 }
                 continue;
             };
             let Some(page) = file.unclean.lock().iter_from(*from).next() else {
-                expired.current = None;
+                self.current = None;
                 continue;
             };
             *from = page.next();
-            match self.word_of(file, page).map(|word| word.state()) {
+            match core.pages.word_of(file.key(page)).map(|word| word.state()) {
                 Some(State::Dirty | State::Failed | State::Changing) if !file.is_refused() => {}
                 Some(state) if state.is_unwritten() || state == State::Changing => {
-                    self.supply().note_dirty();
+                    core.supply().note_dirty();
                     continue;
                 }
                 // Most were written with a neighbour.
                 _ => continue,
             }
-            let may_begin = at_least_one || !self.is_busy();
-            let Some(buffer) = may_begin.then(|| self.io.runs.try_take()).flatten() else {
+            let may_begin = at_least_one || !core.supply().is_busy();
+            let Some(buffer) = may_begin.then(|| core.io.runs.try_take()).flatten() else {
                 *from = page;
                 return Some(BUSY_WAIT);
             };
-            match self.write_back_by(file, page, buffer) {
+            match core.write_back_by(file, page, buffer) {
                 Ok(()) => at_least_one = false,
                 Err(buffer) => {
-                    self.put_buffers([buffer]);
-                    self.supply().note_dirty();
+                    core.put_buffers([buffer]);
+                    core.supply().note_dirty();
                 }
             }
         }

@@ -30,26 +30,12 @@ impl Core {
         pages: &PageRange,
     ) -> Result<(), Failure> {
         self.check_not_forked().map_err(|error| (error, 0))?;
-        if self.is_synced(file, pages) {
+        if file.is_synced(pages) {
             return Ok(());
         }
         let run = |wanted| self.sync_round(file, wanted);
         let held = file.syncs.run(self.waits(), self.reasons().file, || pages.clone(), run)?;
         file.outcome_of(pages, &held)
-    }
-
-    /// Whether none of the pages is other than clean, and a flush has covered all that was changed
-    /// on the device; of all pages, that has no padding of ours either.
-    pub(crate) fn is_synced(&self, file: &FileState, pages: &PageRange) -> bool {
-        // A page leaves the set after the flush period of its write was noted.
-        let is_clean = file.unclean.lock().iter_in(pages).next().is_none();
-        let durability = file.durability.lock();
-        is_clean
-            && if *pages == ALL_PAGES {
-                !durability.needs_flush() && !durability.device_len.is_padded()
-            } else {
-                durability.covers_absent_pages()
-            }
     }
 
     /// Syncs what the callers want who share a round. Gives the pages that are held back.
@@ -59,7 +45,7 @@ impl Core {
         wanted: Vec<PageRange>,
     ) -> Result<Vec<PageNo>, Failure> {
         // The round before may have covered it.
-        if wanted.iter().all(|pages| self.is_synced(file, pages)) {
+        if wanted.iter().all(|pages| file.is_synced(pages)) {
             return Ok(Vec::new());
         }
         let before = file.durability.lock().begin_sync();
@@ -283,20 +269,5 @@ impl Core {
             }
         }
         outcome
-    }
-
-    /// What a handle that has seen `seen` errors reports, and how many it has seen then.
-    pub(crate) fn report(&self, file: &FileState, seen: u64) -> (Result<(), Error>, u64) {
-        let mut durability = file.durability.lock();
-        let unseen = durability.unseen(seen);
-        let errors = durability.tell();
-        let outcome = match unseen {
-            Some(error) => Err(error),
-            None if durability.tell_lost() => {
-                Err(Error::LostDurability { file: file.path.clone() })
-            }
-            None => Ok(()),
-        };
-        (outcome, errors)
     }
 }

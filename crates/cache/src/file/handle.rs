@@ -7,6 +7,7 @@ use std::path::Path;
 use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, Ordering, thread};
 
 use crate::error::Error;
+use crate::file::overwrite::try_overwrite;
 use crate::file::pieces::Calls;
 use crate::file::{Advice, Core, Failure, FileState, OpenOptions, Owner, PageMut, Source, Streams};
 use crate::foreign_code::is_in_foreign_code;
@@ -190,7 +191,7 @@ impl File {
                 Copied::Page => {}
                 Copied::Unread => self.core().read_on(&self.file, page),
                 Copied::Nothing => {
-                    let pages = self.core().pages_of(at, wanted - done);
+                    let pages = self.core().memory().pages_of(at, wanted - done);
                     let page = self.core().guard(&self.file, page, pages)?;
                     to.copy_from_slice(&page[at..at + to.len()]);
                 }
@@ -287,7 +288,7 @@ impl File {
         let core = self.core();
         core.check_write(&self.file, offset, bytes.len())?;
         let follows = Calls::Writes.ended_at(&self.file, offset);
-        if core.try_overwrite(&self.file, offset, bytes, follows.is_some()) {
+        if try_overwrite(core, &self.file, offset, bytes, follows.is_some()) {
             let end = offset + bytes.len() as u64;
             Calls::Writes.note_end(follows, &self.file, end);
             return self.end_write(offset..end).map(|()| bytes.len());
@@ -296,7 +297,7 @@ impl File {
         let to_fill = page_at(offset)..page_at(offset + bytes.len() as u64);
         let fills = !to_fill.is_empty();
         let stream = if fills { core.join_stream(&self.file, &to_fill) } else { None };
-        let inside = core.enter_writers(&self.file);
+        let inside = self.file.enter_writers(&core.pages);
         let (mut done, mut goes_on) = (0, follows.is_some() && core.memory().locate(offset).1 > 0);
         while done < bytes.len() {
             let (page, at) = core.memory().locate(offset + done as u64);
@@ -357,7 +358,7 @@ impl File {
         if len > self.file.len_max {
             return Err(self.file.too_large(0, len));
         }
-        self.core().check_none_held(&self.file)?;
+        self.file.check_none_held()?;
         self.core().resize(&self.file, len_bytes)
     }
 
@@ -459,7 +460,7 @@ impl File {
                 Copied::Page => {}
                 Copied::Unread => self.core().read_on(&self.file, page),
                 Copied::Nothing => {
-                    let pages = self.core().pages_of(at, wanted - done);
+                    let pages = self.core().memory().pages_of(at, wanted - done);
                     let page = self.core().guard_async(&self.file, page, pages).await?;
                     to.copy_from_slice(&page[at..at + to.len()]);
                 }
@@ -522,8 +523,8 @@ impl File {
         self.check_write()?;
         self.core().check_page(page)?;
         let core = self.core();
-        core.check_write(&self.file, core.offset(page), core.memory().page_bytes())?;
-        core.hold_page(&self.file, page)
+        core.check_write(&self.file, core.memory().offset(page), core.memory().page_bytes())?;
+        PageMut::new(core, &self.file, page)
     }
 
     /// Looks at the page without a pin, and gives what `look` makes of it. That writes to no shared
@@ -624,7 +625,7 @@ impl File {
     /// [`PageMut`] of the file, which would never be written: nothing was done.
     pub fn close(&self) -> Result<(), Error> {
         self.core().check_not_forked()?;
-        self.core().check_none_held(&self.file)?;
+        self.file.check_none_held()?;
         if self.is_closed.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
@@ -662,7 +663,7 @@ impl File {
     pub(crate) fn report(&self) -> Result<(), Error> {
         self.core().check_not_forked()?;
         let seen = self.seen.load(Ordering::Relaxed);
-        let (outcome, errors) = self.core().report(&self.file, seen);
+        let (outcome, errors) = self.file.report(seen);
         self.seen.fetch_max(errors, Ordering::Relaxed);
         outcome
     }

@@ -7,10 +7,10 @@ use std::ops::Range;
 
 use crate::Error;
 use crate::error::Operation;
-use crate::file::{ChangingPages, Core, DeviceLen, File, FileState};
+use crate::file::{ChangingPages, DeviceLen, File};
 use crate::frames::State;
 use crate::page::{PageKey, PageNo};
-use crate::pages::Want;
+use crate::pages::{Pages, Want};
 
 impl File {
     /// Forgets what the cache has of the bytes in `range`, whole pages at a time, so that the next
@@ -44,29 +44,28 @@ impl File {
     pub fn invalidate(&self, range: Range<u64>) -> Result<(), Error> {
         let core = self.core();
         core.check_not_forked()?;
-        core.check_none_held(&self.file)?;
+        self.file.check_none_held()?;
         let page_bytes = core.memory().page_bytes() as u64;
         let pages = PageNo(range.start / page_bytes)..PageNo(range.end.div_ceil(page_bytes));
         let reaches_end = !range.is_empty() && range.end >= self.file.len();
-        core.forget_pages(&self.file, pages)?;
+        self.forget_pages(pages)?;
         if !reaches_end {
             return Ok(());
         }
         let writers = self.file.writers.alone(core.waits(), core.reasons().file);
         core.without_write_backs(&self.file, || {
-            let taken = core.take_length_of_device(&self.file);
+            let taken = self.take_length_of_device();
             // Wakers that are told next may wait for a writer.
             drop(writers);
             taken
         })
     }
-}
 
-impl Core {
-    fn forget_pages(&self, file: &FileState, pages: Range<PageNo>) -> Result<(), Error> {
+    fn forget_pages(&self, range: Range<PageNo>) -> Result<(), Error> {
+        let (file, pages) = (&self.file, &self.core().pages);
         let mut kept: Option<PageNo> = None;
-        for page in self.pages.index.pages_in(file.id, pages, |frame| self.frames().key(frame)) {
-            if !self.forget_page(file.key(page)) {
+        for page in pages.index.pages_in(file.id, range, |frame| pages.frames().key(frame)) {
+            if !forget_page(pages, file.key(page)) {
                 kept = Some(kept.map_or(page, |first| first.min(page)));
             }
         }
@@ -76,50 +75,51 @@ impl Core {
         }
     }
 
-    /// Whether the page is not in the cache any more.
-    fn forget_page(&self, key: PageKey) -> bool {
-        loop {
-            let shard = self.pages.shard(key);
-            let state = shard.frame().map(|frame| self.frames().word(frame).state());
-            let busy = match state {
-                // A page leaves the clean state under the lock alone.
-                None | Some(State::Clean) => match self.pages.detach(shard) {
-                    Ok(_) => return true,
-                    Err(busy) => busy,
-                },
-                Some(state) if state.is_at_rest() => return false,
-                // It may come to rest without the lock, and be dirty then.
-                Some(_) => {
-                    drop(shard);
-                    let Some(busy) = self.pages.busy(key) else { continue };
-                    busy
-                }
-            };
-            // A read that fails leaves no page either.
-            let _ = self.pages.wait(key, busy, Want::Read);
-        }
-    }
-
     /// Others may have changed the file's length. There is no padding of our own if all is synced.
     /// The caller keeps writers and write-backs out.
-    fn take_length_of_device(&self, file: &FileState) -> Result<(), Error> {
+    fn take_length_of_device(&self) -> Result<(), Error> {
+        let (core, file) = (self.core(), &self.file);
         let is_clean = |page: &PageNo| {
-            self.word_of(file, *page).is_none_or(|word| word.state() == State::Clean)
+            core.pages.word_of(file.key(*page)).is_none_or(|word| word.state() == State::Clean)
         };
         if let Some(page) = file.unclean.lock().iter().find(|page| !is_clean(page)) {
             return Err(Error::NotSynced { file: file.path.clone(), page: page.0 });
         }
-        let len = self.io.device.len(file.device_file);
+        let len = core.io.device.len(file.device_file);
         let len = len.map_err(|errno| file.io_error(Operation::Len, 0, errno))?;
         if len == file.len() {
             return Ok(());
         }
         // Pages have zeros beyond the end of the file: of the shorter of the two.
-        let (last, _) = self.memory().locate(len.min(file.len()));
+        let (last, _) = core.memory().locate(len.min(file.len()));
         file.durability.lock().device_len = DeviceLen::new(len);
         file.set_len(len);
         // What was read beyond the old end is no longer what the file has there.
-        self.drop_pages(file, last..PageNo(u64::MAX), ChangingPages::Awaited);
+        core.drop_pages(file, last..PageNo(u64::MAX), ChangingPages::Awaited);
         Ok(())
+    }
+}
+
+/// Whether the page is not in the cache any more.
+fn forget_page(pages: &Pages, key: PageKey) -> bool {
+    loop {
+        let shard = pages.shard(key);
+        let state = shard.frame().map(|frame| pages.frames().word(frame).state());
+        let busy = match state {
+            // A page leaves the clean state under the lock alone.
+            None | Some(State::Clean) => match pages.detach(shard) {
+                Ok(_) => return true,
+                Err(busy) => busy,
+            },
+            Some(state) if state.is_at_rest() => return false,
+            // It may come to rest without the lock, and be dirty then.
+            Some(_) => {
+                drop(shard);
+                let Some(busy) = pages.busy(key) else { continue };
+                busy
+            }
+        };
+        // A read that fails leaves no page either.
+        let _ = pages.wait(key, busy, Want::Read);
     }
 }

@@ -206,7 +206,7 @@ impl Core {
     fn remains_of(&self, file: &FileState) -> (Remains, Result<(), Error>) {
         let unclean: Vec<PageNo> = file.unclean.lock().iter().collect();
         let is_lost = |page: &PageNo| {
-            let word = self.word_of(file, *page);
+            let word = self.pages.word_of(file.key(*page));
             word.is_some_and(|word| word.state().is_unwritten() || word.state() == State::Changing)
         };
         let mut lost = unclean.iter().copied().filter(is_lost);
@@ -216,7 +216,7 @@ impl Core {
         let lost = first.map(|first| Error::LostWrites {
             file: file.path.clone(),
             pages,
-            offset: self.offset(first),
+            offset: self.memory().offset(first),
             errno: durability.last_errno(),
         });
         let outcome = lost.clone().map_or(Ok(()), Err);

@@ -25,38 +25,36 @@
 use crate::file::steps;
 use crate::file::{Core, FileState};
 
-impl Core {
-    /// Writes `bytes` at `offset`, if they lie in one page, and that is dirty; whether it did. What
-    /// `follows` the last write is no further use of the page.
-    #[inline]
-    pub(crate) fn try_overwrite(
-        &self,
-        file: &FileState,
-        offset: u64,
-        bytes: &[u8],
-        follows: bool,
-    ) -> bool {
-        let (page, at) = self.memory().locate(offset);
-        let left = self.memory().page_bytes() - at;
-        // A stream comes to pages that are missing, and what it has filled is written behind.
-        let is_stream = follows && (at == 0 || bytes.len() == left);
-        if is_stream || bytes.is_empty() || bytes.len() > left {
-            return false;
-        }
-        let key = file.key(page);
-        let is_inside = || offset + bytes.len() as u64 <= file.len();
-        #[cfg(test)]
-        steps::reach(self, steps::Step::Overwrite, page);
-        let found = self.pages.index.lookup(key);
-        let claim = found.and_then(|frame| self.frames().try_change_again(frame, key, is_inside));
-        let Some(mut claim) = claim else { return false };
-        if follows {
-            claim.goes_on();
-        }
-        self.memory().write(&mut claim, at, bytes);
-        self.end_change(file, key, claim);
-        true
+/// Writes `bytes` at `offset`, if they lie in one page, and that is dirty; whether it did. What
+/// `follows` the last write is no further use of the page.
+#[inline]
+pub(crate) fn try_overwrite(
+    core: &Core,
+    file: &FileState,
+    offset: u64,
+    bytes: &[u8],
+    follows: bool,
+) -> bool {
+    let (page, at) = core.memory().locate(offset);
+    let left = core.memory().page_bytes() - at;
+    // A stream comes to pages that are missing, and what it has filled is written behind.
+    let is_stream = follows && (at == 0 || bytes.len() == left);
+    if is_stream || bytes.is_empty() || bytes.len() > left {
+        return false;
     }
+    let key = file.key(page);
+    let is_inside = || offset + bytes.len() as u64 <= file.len();
+    #[cfg(test)]
+    steps::reach(core, steps::Step::Overwrite, page);
+    let found = core.pages.index.lookup(key);
+    let claim = found.and_then(|frame| core.frames().try_change_again(frame, key, is_inside));
+    let Some(mut claim) = claim else { return false };
+    if follows {
+        claim.goes_on();
+    }
+    core.memory().write(&mut claim, at, bytes);
+    core.end_change(file, key, claim);
+    true
 }
 
 #[cfg(test)]

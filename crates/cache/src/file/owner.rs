@@ -6,7 +6,7 @@ use unherd_sys::primitives::{Arc, Mutex, thread};
 
 use crate::error::BuildError;
 use crate::file::Core;
-use crate::file::io_thread::Completing;
+use crate::file::io_thread::IoThread;
 use crate::foreign_code::is_in_foreign_code;
 
 /// What ends the I/O thread when nobody has the cache any more.
@@ -49,12 +49,12 @@ fn start_io_thread(core: &Arc<Core>) -> Result<thread::JoinHandle<()>, BuildErro
         .name("unherd-cache-io".into())
         .spawn(move || {
             let Some(engine) = &core.io.engine else { return };
-            let mut completing = Completing::default();
-            let run = catch_unwind(AssertUnwindSafe(|| core.run_io(engine, &mut completing)));
+            let mut io_thread = IoThread::new(&core, engine);
+            let run = catch_unwind(AssertUnwindSafe(|| io_thread.run()));
             if let Err(payload) = run {
                 // A device may still use the memory of what it was given.
                 std::mem::forget(core.clone());
-                core.give_up_io(engine, completing);
+                io_thread.give_up();
                 resume_unwind(payload);
             }
         })

@@ -1,7 +1,7 @@
 //! A page that one thread changes, for as long as it holds it.
 //!
 //! While a [`PageMut`] lives, its page is *changing*: who else would wait for it, and what becomes
-//! of its own thread there, stands in `page_wait.rs`.
+//! of its own thread there, stands in `own_pages.rs`.
 //!
 //! The handle cannot be dropped meanwhile: the guard borrows it. Two threads that each hold a
 //! page and want the other's wait for each other, as with any two locks.
@@ -14,38 +14,11 @@ use unherd_sys::primitives::{Arc, thread};
 
 use crate::Error;
 use crate::file::holds::HoldBefore;
-use crate::file::page_wait::HeldPage;
+use crate::file::own_pages::HeldPage;
 use crate::file::{Core, FileState};
 use crate::frames::Claim;
 use crate::latch::InsideGuard;
 use crate::page::{PageKey, PageNo};
-
-impl Core {
-    /// The page, for the caller alone until it drops it.
-    pub(crate) fn hold_page<'a>(
-        &'a self,
-        file: &'a Arc<FileState>,
-        page: PageNo,
-    ) -> Result<PageMut<'a>, Error> {
-        let inside = self.enter_writers(file);
-        let key = file.key(page);
-        let claim = self.claim_page(file, key, false, None)?;
-        HeldPage::new(self, key).begin();
-        Ok(PageMut {
-            core: self,
-            file,
-            key,
-            claim: Some(claim),
-            inside: Some(inside),
-            undo: Vec::new(),
-            undo_bytes: 0,
-            end: 0,
-            hold: None,
-            was_panicking: thread::panicking(),
-            thread: PhantomData,
-        })
-    }
-}
 
 /// A page that this thread alone may read and write, until it drops it; see
 /// [`File::page_mut`](crate::File::page_mut).
@@ -96,6 +69,32 @@ impl Deref for PageMut<'_> {
     /// What the page holds now. Bytes beyond the end of the file are zero.
     fn deref(&self) -> &[u8] {
         self.claim.as_ref().map_or(&[], |claim| self.core.memory().claimed_bytes(claim))
+    }
+}
+
+impl<'a> PageMut<'a> {
+    pub(crate) fn new(
+        core: &'a Core,
+        file: &'a Arc<FileState>,
+        page: PageNo,
+    ) -> Result<Self, Error> {
+        let inside = file.enter_writers(&core.pages);
+        let key = file.key(page);
+        let claim = core.claim_page(file, key, false, None)?;
+        HeldPage::new(file, page).begin();
+        Ok(Self {
+            core,
+            file,
+            key,
+            claim: Some(claim),
+            inside: Some(inside),
+            undo: Vec::new(),
+            undo_bytes: 0,
+            end: 0,
+            hold: None,
+            was_panicking: thread::panicking(),
+            thread: PhantomData,
+        })
     }
 }
 
@@ -274,18 +273,18 @@ impl Drop for PageMut<'_> {
             // wake are there as well, and the lock under which they wait may be held for ever.
             return std::mem::forget(self.inside.take());
         }
-        HeldPage::new(self.core, self.key).end();
+        HeldPage::new(self.file, self.key.page).end();
         if self.undo.is_empty() {
             // Nothing was written, or it was given up.
             if let Some(before) = self.hold {
                 self.file.holds.lock().give_up(self.key.page, before, &self.core.files.held);
             }
             if !claim.was_unwritten() {
-                self.core.remove_unwritten(self.file, 1);
+                self.core.files.remove_unwritten(self.core.supply(), self.file, 1);
             }
             return self.core.give_up_change(self.file, self.key, claim);
         }
-        self.file.grow(self.core.offset(self.key.page) + self.end as u64);
+        self.file.grow(self.core.memory().offset(self.key.page) + self.end as u64);
         self.core.end_change(self.file, self.key, claim);
     }
 }

@@ -7,26 +7,47 @@
 //!
 //! A look goes without a pin as long as it can, and then with one.
 
-use unherd_sys::Timestamp;
 use unherd_sys::primitives::Arc;
+use unherd_sys::{Errno, Timestamp};
 
 use crate::Error;
-use crate::file::{Core, FileState};
-use crate::frames::{Claim, Pin};
+use crate::file::runs::{Fill, Run};
+use crate::file::ticket::Ticket;
+use crate::file::{Core, FileState, fill};
+use crate::foreign_code::is_in_foreign_code;
+use crate::frames::{Claim, Pin, State};
 use crate::page::{PageKey, PageNo};
 use crate::pages::{
-    FillReservation, Lookup, PageGuard, Peek, Seen, TooManyPins, Torn, WakeMessage, Want, Work,
+    Busy, FillReservation, Lookup, PageGuard, Peek, Seen, TooManyPins, Torn, WakeMessage, Want,
+    Work,
 };
 use crate::stats::Count;
 
 /// Looks without a pin, before the page is pinned.
 const TRIES: usize = 8;
 
+/// The part of the frame deadline that a waiter does without, to give up together with others.
+const LAST_PART: u32 = 16;
+
 /// The page itself is as it was: a version never comes back, so neither does what was torn. To look
 /// again would not mend the other page, perhaps for ever.
 #[cold]
 fn torn_elsewhere(file: &FileState, page: PageNo) -> Error {
     Error::TornElsewhere { file: file.path.clone(), page: page.0 }
+}
+
+/// What became of a page that is brought in.
+pub(crate) enum BegunFill {
+    Ended(Result<Pin, Errno>),
+    ToRead(Run),
+}
+
+/// What came of the page of a fill that has ended.
+pub(crate) fn delivered(ended: Option<Result<Pin, Errno>>) -> Result<Pin, Errno> {
+    match ended {
+        Some(filled) => filled,
+        None => unreachable!("a fill that has ended was delivered"),
+    }
 }
 
 impl Core {
@@ -114,6 +135,110 @@ impl Core {
         Ok(found)
     }
 
+    /// Blocks until this busy period ends. Re-check the page afterwards.
+    ///
+    /// If there was no frame for the page, but this call may wait on, gives when it `began` to wait
+    /// for one. Pass that to the next wait.
+    ///
+    /// # Errors
+    /// If it was being brought in, and that failed: each that waited for it gets the error. If the
+    /// caller itself holds the page.
+    pub(crate) fn wait_for_page(
+        &self,
+        file: &FileState,
+        key: PageKey,
+        busy: Busy,
+        want: Want,
+        began: Option<Timestamp>,
+    ) -> Result<Option<Timestamp>, Error> {
+        file.check_not_held(key.page)?;
+        let began = began.unwrap_or_else(Timestamp::now);
+        let told = self.pages.wait(key, busy, want);
+        self.after_wait(file, key, told, began)
+    }
+
+    /// What follows for one that has waited for a page since `began`, by what it was told: see
+    /// [`Core::wait_for_page`].
+    ///
+    /// The frame deadline is that of the caller, not that of the thread that looked for a frame.
+    /// One that has waited for [`LAST_PART`] less gives up with that thread: so however many wait,
+    /// they look again [`LAST_PART`] times at most, and not each when the one before gives up.
+    pub(crate) fn after_wait(
+        &self,
+        file: &FileState,
+        key: PageKey,
+        told: WakeMessage,
+        began: Timestamp,
+    ) -> Result<Option<Timestamp>, Error> {
+        match told {
+            WakeMessage::Look => Ok(None),
+            WakeMessage::NoFrames(_) => {
+                let waited = Timestamp::now().since(began);
+                if waited < self.frame_wait - self.frame_wait / LAST_PART {
+                    return Ok(Some(began));
+                }
+                Err(self.no_frames_as(self.supply().held_as_told(), waited))
+            }
+            WakeMessage::ReadFailed(_, errno) => Err(self.read_error(file, key, errno)),
+        }
+    }
+
+    /// Brings an announced page into the first of the frames, which has come from
+    /// [`Core::frames_for_announced`], with its neighbours, and wakes the waiters for them.
+    pub(crate) fn fill(
+        &self,
+        file: &Arc<FileState>,
+        announced: FillReservation,
+        claims: Vec<Claim>,
+    ) -> Result<Pin, Error> {
+        let filled = match self.begin_fill(file, announced, claims) {
+            BegunFill::Ended(filled) => filled,
+            BegunFill::ToRead(run) => self.read_for_thread(file, announced.key, run),
+        };
+        filled.map_err(|errno| self.read_error(file, announced.key, errno))
+    }
+
+    /// Puts the frames in the index; where that needs no read, it is all.
+    pub(crate) fn begin_fill(
+        &self,
+        file: &Arc<FileState>,
+        announced: FillReservation,
+        mut claims: Vec<Claim>,
+    ) -> BegunFill {
+        let (pages, first) = (&self.pages, announced.key.page);
+        pages.install(announced, &claims[0], State::Reading);
+        if pages.memory().offset(first) >= file.len() {
+            claims.drain(1..).for_each(|claim| pages.free_frame(claim));
+            let mut ended = None;
+            let fill = Fill::new(file.clone(), first, claims);
+            fill.publish(pages, 0, |filled| ended = Some(filled));
+            return BegunFill::Ended(delivered(ended));
+        }
+        let fill = Fill::install(pages, file.clone(), first, claims, false);
+        BegunFill::ToRead(fill.into_run(pages))
+    }
+
+    /// Reads by this thread, or has it queued where enough read by themselves.
+    fn read_for_thread(&self, file: &FileState, first: PageKey, run: Run) -> Result<Pin, Errno> {
+        let Some(engine) = &self.io.engine else { return self.read_in_thread(run) };
+        // Foreign code may run on the thread that ends what is queued. And that one thread would
+        // run the hook for all, or copy from the kernel's cache.
+        let may_queue = file.direct && file.hook.is_none() && !is_in_foreign_code();
+        if let Some(_own) = engine.try_begin_own_read(self.memory(), may_queue) {
+            return self.read_in_thread(run);
+        }
+        match Ticket::begin(&self.pages, engine, run, first) {
+            Ok(ticket) => ticket.wait(),
+            // The I/O thread has died.
+            Err(run) => self.read_in_thread(*run),
+        }
+    }
+
+    fn read_in_thread(&self, run: Run) -> Result<Pin, Errno> {
+        let (device, memory) = (&*self.io.device, self.memory());
+        delivered(fill::finish(&self.pages, run, |run| run.move_blocking(device, memory)))
+    }
+
     /// A frame for a page that the caller has announced. If there is none, the announcement is
     /// taken back, and the waiters for the page are told. As for [`Core::take_frame`], `began`.
     pub(crate) fn frame_for_announced(
@@ -122,8 +247,9 @@ impl Core {
         began: Option<Timestamp>,
     ) -> Result<Claim, Error> {
         self.counters().add(Count::Misses, 1);
-        self.take_frame(announced.key, began)
-            .inspect_err(|_| self.take_back(announced, WakeMessage::NoFrames(announced.generation)))
+        self.take_frame(announced.key, began).inspect_err(|_| {
+            self.pages.take_back(announced, WakeMessage::NoFrames(announced.generation))
+        })
     }
 
     /// Frames for a page that the caller has announced, and for those that follow it and are to be
@@ -142,12 +268,6 @@ impl Core {
             return Ok(claims);
         }
         self.frame_for_announced(announced, began).map(|claim| vec![claim])
-    }
-
-    /// Takes an announcement back, with a message for those that wait for the page.
-    pub(crate) fn take_back(&self, announced: FillReservation, message: WakeMessage) {
-        self.pages.shard(announced.key).remove();
-        self.pages.wake_failed(announced.key, message);
     }
 
     /// As [`File::peek`](crate::File::peek).
@@ -193,5 +313,52 @@ impl Core {
         }
         let pinned = self.guard(file, page, 1)?;
         look(&Peek::pinned(pinned.racy())).map_err(|_: Torn| torn_elsewhere(file, page))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use unherd_sys::Errno;
+    use unherd_sys::primitives::{Arc, thread};
+    use unherd_testkit::{Seed, SimDevice};
+
+    use super::*;
+    use crate::Cache;
+    use crate::file::{OpenOptions, Source};
+    use crate::pages::{FillReservation, Work};
+
+    /// The failure of one read must not reach the waiters for the next read of the page.
+    #[test]
+    fn an_earlier_read_fails_no_later_waiter() {
+        let device = Arc::new(SimDevice::new(Seed::new(1)));
+        device.put("f", &[0; 4096]);
+        let cache = Cache::builder().io(crate::Io::Blocking).device(device).build().unwrap();
+        let core = &cache.owner.core;
+        let options = OpenOptions::new().lock(false);
+        let file = core.open_file(Source::Path(Path::new("f")), &options).unwrap();
+        let key = file.key(PageNo(0));
+        let wait = |announced: FillReservation| {
+            let busy = Busy { work: Work::Reading, generation: announced.generation };
+            core.wait_for_page(&file, key, busy, Want::Read, None)
+        };
+        let late = core.pages.shard(key).announce();
+        core.pages.shard(key).remove();
+        let next = core.pages.shard(key).announce();
+        // Who saw the earlier one has no need to wait.
+        wait(late).unwrap();
+        for (told, fails) in [(late, false), (next, true)] {
+            let outcome = thread::scope(|scope| {
+                let waiter = scope.spawn(|| wait(next));
+                while !waiter.is_finished() {
+                    core.pages
+                        .wake_failed(key, WakeMessage::ReadFailed(told.generation, Errno::IO));
+                    thread::yield_now();
+                }
+                waiter.join().unwrap()
+            });
+            assert_eq!(outcome.is_err(), fails, "{outcome:?}");
+        }
     }
 }

@@ -10,7 +10,7 @@ use unherd_sys::primitives::Arc;
 
 use crate::file::readahead::{Limits, asks};
 use crate::file::runs::{Engine, Fill};
-use crate::file::{Core, FileState};
+use crate::file::{Core, FileState, fill};
 use crate::frames::Claim;
 use crate::io::TransferError;
 use crate::page::{PageKey, PageNo};
@@ -144,16 +144,15 @@ impl Core {
                 if self.supply().waiters.count() > 0 {
                     return;
                 }
-                let mut claims = self.try_take_run(file.key(first), missing as usize);
+                let claims = self.try_take_run(file.key(first), missing as usize);
                 let has_all = claims.len() as u64 == missing;
-                self.install_missing(file, first, &mut claims, 0);
+                let fill = Fill::install(&self.pages, file.clone(), first, claims, true);
                 // One that is announced, or there by now, ends the run.
-                at += (claims.len() as u64 + 1).min(missing);
-                if !claims.is_empty() {
-                    let fill = Fill { is_ahead: true, ..Fill::new(file.clone(), first, claims) };
-                    let (pages, run) = (fill.claims.len(), self.run_to_read(fill));
+                at += (fill.claims.len() as u64 + 1).min(missing);
+                if !fill.claims.is_empty() {
+                    let (pages, run) = (fill.claims.len(), fill.into_run(&self.pages));
                     if let Err(run) = engine.begin_ahead(self.memory(), run, pages) {
-                        let _ = self.finish_fill(*run, |_| Err(TransferError::IO));
+                        let _ = fill::finish(&self.pages, *run, |_| Err(TransferError::IO));
                     }
                 }
                 if !has_all {

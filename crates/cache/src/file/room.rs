@@ -5,29 +5,30 @@
 use unherd_sync::Tag;
 use unherd_sys::primitives::Ordering;
 
-use crate::file::{Core, FileState};
-use crate::frames::room::BUSY;
+use crate::file::{FileState, Files};
+use crate::frames::Supply;
 
 /// Room for one page of the file, if it `is_held`: counted as a page that is newer than the device.
 /// Given back when dropped.
 pub(crate) struct Reserved<'a> {
-    core: &'a Core,
+    files: &'a Files,
+    supply: &'a Supply,
     file: &'a FileState,
     pub(crate) is_held: bool,
 }
 
 impl<'a> Reserved<'a> {
     /// Not held.
-    pub(crate) fn new(core: &'a Core, file: &'a FileState) -> Self {
-        Self { core, file, is_held: false }
+    pub(crate) fn new(files: &'a Files, supply: &'a Supply, file: &'a FileState) -> Self {
+        Self { files, supply, file, is_held: false }
     }
 
     /// Holds it, if that is allowed; whether it does.
     pub(crate) fn reserve(&mut self) -> bool {
         if !self.is_held {
-            self.is_held = self.core.count_unwritten(self.file);
+            self.is_held = self.files.count_unwritten(self.supply, self.file);
             if !self.is_held {
-                self.core.hand_out_room(1);
+                self.files.hand_out_room(self.supply, 1);
             }
         }
         self.is_held
@@ -41,7 +42,7 @@ impl<'a> Reserved<'a> {
     /// For others, as long as the caller waits for something else.
     pub(crate) fn give_back(&mut self) {
         if std::mem::take(&mut self.is_held) {
-            self.core.remove_unwritten(self.file, 1);
+            self.files.remove_unwritten(self.supply, self.file, 1);
         }
     }
 }
@@ -66,23 +67,23 @@ fn file_of(tag: &Tag) -> &FileState {
     unsafe { &*file }
 }
 
-impl Core {
+impl Files {
     /// As many pages of the file have been written or dropped.
-    pub(crate) fn remove_unwritten(&self, file: &FileState, pages: usize) {
-        self.files.forget_unwritten(file, pages);
-        self.hand_out_room(pages);
+    pub(crate) fn remove_unwritten(&self, supply: &Supply, file: &FileState, pages: usize) {
+        self.forget_unwritten(file, pages);
+        self.hand_out_room(supply, pages);
     }
 
     /// There may be room for some pages more: counts them for those that wait, and wakes these.
-    pub(crate) fn hand_out_room(&self, pages: usize) {
-        let writing = || self.supply().waiters.writing();
+    pub(crate) fn hand_out_room(&self, supply: &Supply, pages: usize) {
+        let writing = || supply.waiters.writing();
         let mut was_undone = true;
         while was_undone {
             was_undone = false;
-            self.supply().room.tell(self.waits(), pages, writing, |tag| {
+            supply.room.tell(&supply.waits, pages, writing, |tag| {
                 let file = file_of(&tag);
-                let has_room = self.has_room(file);
-                let is_counted = has_room && self.count_unwritten(file);
+                let has_room = self.has_room(supply, file);
+                let is_counted = has_room && self.count_unwritten(supply, file);
                 // Others may have found that page in their way.
                 was_undone |= has_room && !is_counted;
                 is_counted
@@ -90,37 +91,26 @@ impl Core {
         }
     }
 
-    /// A write-back of these pages has ended. Its waiters for room, and for frames, are told.
-    pub(crate) fn end_write(&self, pages: usize) {
-        self.pages.end_write(pages);
-        self.hand_out_room(pages);
-    }
-
-    /// Whether the device would be no faster with more write-backs to do.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.supply().waiters.writing() >= BUSY
-    }
-
     /// Whether a file may have `own` such pages, of `all`.
-    fn fits(&self, own: usize, all: usize) -> bool {
+    fn fits(supply: &Supply, own: usize, all: usize) -> bool {
         let others = all.saturating_sub(own);
-        own <= self.supply().len_to_be().saturating_sub(others) * 3 / 4
+        own <= supply.len_to_be().saturating_sub(others) * 3 / 4
     }
 
     /// Counts one page more, if that is allowed. Else the caller tells those that may have found
     /// this page in their way.
-    fn count_unwritten(&self, file: &FileState) -> bool {
+    fn count_unwritten(&self, supply: &Supply, file: &FileState) -> bool {
         let own = file.unwritten.pages.fetch_add(1, Ordering::Relaxed) + 1;
-        let all = self.files.unwritten.fetch_add(1, Ordering::Relaxed) + 1;
-        let fits = self.fits(own, all);
+        let all = self.unwritten.fetch_add(1, Ordering::Relaxed) + 1;
+        let fits = Self::fits(supply, own, all);
         if !fits {
-            self.files.forget_unwritten(file, 1);
+            self.forget_unwritten(file, 1);
         }
         fits
     }
 
-    pub(crate) fn has_room(&self, file: &FileState) -> bool {
+    pub(crate) fn has_room(&self, supply: &Supply, file: &FileState) -> bool {
         let own = file.unwritten.pages.load(Ordering::Relaxed) + 1;
-        self.fits(own, self.files.unwritten.load(Ordering::Relaxed) + 1)
+        Self::fits(supply, own, self.unwritten.load(Ordering::Relaxed) + 1)
     }
 }

@@ -8,10 +8,8 @@
 
 use std::ops::Range;
 
-use unherd_sys::primitives::Arc;
-
 use crate::error::{Error, Operation};
-use crate::file::{ChangingPages, Core, File, FileState};
+use crate::file::{ChangingPages, File};
 use crate::page::{PageNo, PageRange};
 use crate::pages::{Want, Work};
 
@@ -51,8 +49,8 @@ impl File {
     /// done.
     pub fn punch_hole(&self, range: Range<u64>) -> Result<(), Error> {
         self.check_write()?;
-        self.core().check_none_held(&self.file)?;
-        self.core().punch_hole(&self.file, range.clone())?;
+        self.file.check_none_held()?;
+        self.punch(range.clone())?;
         self.end_write(range)
     }
 
@@ -82,21 +80,26 @@ impl File {
     /// as it was then; some blocks may be reserved.
     pub fn allocate(&self, range: Range<u64>) -> Result<(), Error> {
         self.check_write()?;
+        let (core, file) = (self.core(), &self.file);
         let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
-        self.core().check_write(&self.file, range.start, len)?;
-        self.core().check_none_held(&self.file)?;
+        core.check_write(file, range.start, len)?;
+        file.check_none_held()?;
         if range.is_empty() {
             return Ok(());
         }
-        let end = self.file.rounded_len(range.end);
-        self.core().allocate(&self.file, range.start..end)
+        let writers = file.writers.alone(core.waits(), core.reasons().file);
+        core.without_write_backs(file, || {
+            let allocated = self.allocate_alone(range.start..file.rounded_len(range.end));
+            // Wakers that are told next may wait for a writer.
+            drop(writers);
+            allocated
+        })
     }
-}
 
-impl Core {
-    fn punch_hole(&self, file: &Arc<FileState>, range: Range<u64>) -> Result<(), Error> {
-        let _writers = file.writers.alone(self.waits(), self.reasons().file);
-        let page_bytes = self.memory().page_bytes() as u64;
+    fn punch(&self, range: Range<u64>) -> Result<(), Error> {
+        let (core, file) = (self.core(), &self.file);
+        let _writers = file.writers.alone(core.waits(), core.reasons().file);
+        let page_bytes = core.memory().page_bytes() as u64;
         let len = file.len();
         let range = range.start..range.end.min(len);
         if range.is_empty() {
@@ -106,40 +109,43 @@ impl Core {
         // Beyond the end of the file there are zeros anyway.
         let end = if range.end == len { len.div_ceil(page_bytes) } else { range.end / page_bytes };
         if first < end {
-            self.punch_pages(file, first..end, len)?;
+            self.punch_pages(first..end, len)?;
         }
         let head = range.start..range.end.min(first * page_bytes);
         let tail = (end * page_bytes).max(head.end)..range.end;
-        let head_cleared = self.write_zeros(file, head);
-        head_cleared.and(self.write_zeros(file, tail))
+        let head_cleared = core.write_zeros(file, head);
+        head_cleared.and(core.write_zeros(file, tail))
     }
 
     /// The caller keeps writers out.
-    fn punch_pages(&self, file: &FileState, pages: PageRange, len: u64) -> Result<(), Error> {
-        self.without_write_backs(file, || {
-            let punched = self.punch_on_device(file, &pages, len);
+    fn punch_pages(&self, pages: PageRange, len: u64) -> Result<(), Error> {
+        let (core, file) = (self.core(), &self.file);
+        core.without_write_backs(file, || {
+            let punched = self.punch_on_device(&pages, len);
             if punched.is_ok() {
                 let unclean: Vec<PageNo> = file.unclean.lock().iter_in(&pages).collect();
                 for key in unclean.into_iter().map(|page| file.key(page)) {
                     // One that is being read is clean. Writers are kept out, so who changes one
                     // found it dirty (`overwrite.rs`), and waits for nothing.
-                    while let Err(busy) = self.try_drop_page(file, key)
+                    while let Err(busy) = core.try_drop_page(file, key)
                         && busy.work == Work::Changing
                     {
-                        let _ = self.pages.wait(key, busy, Want::Read);
+                        let _ = core.pages.wait(key, busy, Want::Read);
                     }
                 }
             }
             punched
         })?;
-        self.drop_pages(file, PageNo(pages.start)..PageNo(pages.end), ChangingPages::Awaited);
+        core.drop_pages(file, PageNo(pages.start)..PageNo(pages.end), ChangingPages::Awaited);
         Ok(())
     }
 
     /// The caller keeps writers and write-backs out.
-    fn punch_on_device(&self, file: &FileState, pages: &PageRange, len: u64) -> Result<(), Error> {
-        let (device, device_file) = (&self.io.device, file.device_file);
-        let bytes = self.offset(PageNo(pages.start))..self.offset(PageNo(pages.end));
+    fn punch_on_device(&self, pages: &PageRange, len: u64) -> Result<(), Error> {
+        let (core, file) = (self.core(), &self.file);
+        let (device, device_file) = (&core.io.device, file.device_file);
+        let bytes =
+            core.memory().offset(PageNo(pages.start))..core.memory().offset(PageNo(pages.end));
         // Nobody else makes the file as long there as it is here, when the last page is dropped.
         if bytes.end >= len {
             let failed = |operation| move |errno| file.io_error(operation, len, errno);
@@ -155,22 +161,13 @@ impl Core {
         punched.map_err(|errno| file.io_error(Operation::PunchHole, start, errno))
     }
 
-    fn allocate(&self, file: &FileState, range: Range<u64>) -> Result<(), Error> {
-        let writers = file.writers.alone(self.waits(), self.reasons().file);
-        self.without_write_backs(file, || {
-            let allocated = self.allocate_alone(file, range);
-            // Wakers that are told next may wait for a writer.
-            drop(writers);
-            allocated
-        })
-    }
-
-    fn allocate_alone(&self, file: &FileState, range: Range<u64>) -> Result<(), Error> {
-        let (device, device_file, end) = (&self.io.device, file.device_file, range.end);
+    fn allocate_alone(&self, range: Range<u64>) -> Result<(), Error> {
+        let (core, file) = (self.core(), &self.file);
+        let (device, device_file, end) = (&core.io.device, file.device_file, range.end);
         let failed = |operation| move |errno| file.io_error(operation, range.start, errno);
         let before = device.len(device_file).map_err(failed(Operation::Len))?;
         // Whole pages are written.
-        let from = range.start - range.start % self.memory().page_bytes() as u64;
+        let from = range.start - range.start % core.memory().page_bytes() as u64;
         let allocated = device.allocate(device_file, from..end);
         // What a failed one has added is cut off; a sync does that if it fails as well.
         let is_added = |len: &u64| before < *len && *len <= end;

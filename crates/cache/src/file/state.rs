@@ -11,13 +11,15 @@ use crate::file::write_behind::FilledPages;
 use crate::file::{Durability, Failure, Hook, PageSet, Streams, Unflushed, Unwritten};
 use crate::foreign_code::run_foreign;
 use crate::latch::{Latch, StripedLatch};
-use crate::page::{FileId, PageKey, PageNo, PageRange};
+use crate::page::{ALL_PAGES, FileId, PageKey, PageNo, PageRange};
 use crate::ranked::{Ranked, rank};
 use crate::rounds::Rounds;
 
 /// What the handles of one file share.
 #[derive(Debug)]
 pub(crate) struct FileState {
+    /// The number of its cache.
+    pub(crate) cache: u64,
     pub(crate) id: FileId,
     pub(crate) device_file: DeviceFile,
     pub(crate) identity: Identity,
@@ -114,6 +116,35 @@ impl FileState {
     pub(crate) fn check_released(&self) -> Result<(), Error> {
         let holds = self.holds.lock();
         holds.first().map_or(Ok(()), |page| Err(holds.error(&self.path, page)))
+    }
+
+    /// Whether none of the pages is other than clean, and a flush has covered all that was changed
+    /// on the device; of all pages, that has no padding of ours either.
+    pub(crate) fn is_synced(&self, pages: &PageRange) -> bool {
+        // A page leaves the set after the flush period of its write was noted.
+        let is_clean = self.unclean.lock().iter_in(pages).next().is_none();
+        let durability = self.durability.lock();
+        is_clean
+            && if *pages == ALL_PAGES {
+                !durability.needs_flush() && !durability.device_len.is_padded()
+            } else {
+                durability.covers_absent_pages()
+            }
+    }
+
+    /// What a handle that has seen `seen` errors reports, and how many it has seen then.
+    pub(crate) fn report(&self, seen: u64) -> (Result<(), Error>, u64) {
+        let mut durability = self.durability.lock();
+        let unseen = durability.unseen(seen);
+        let errors = durability.tell();
+        let outcome = match unseen {
+            Some(error) => Err(error),
+            None if durability.tell_lost() => {
+                Err(Error::LostDurability { file: self.path.clone() })
+            }
+            None => Ok(()),
+        };
+        (outcome, errors)
     }
 
     pub(crate) fn too_large(&self, offset: u64, len: u64) -> Error {

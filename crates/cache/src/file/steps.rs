@@ -21,14 +21,14 @@ static ACTIONS: Mutex<Vec<(u64, Step, PageNo, Action)>> = Mutex::new(Vec::new())
 
 /// Has `action` happen once, when a thread gets there in this cache.
 pub(crate) fn at(core: &Core, step: Step, page: PageNo, action: impl FnOnce() + Send + 'static) {
-    ACTIONS.lock().push((core.number, step, page, Box::new(action)));
+    ACTIONS.lock().push((core.files.number, step, page, Box::new(action)));
 }
 
 pub(crate) fn reach(core: &Core, step: Step, page: PageNo) {
     let action = {
         let mut actions = ACTIONS.lock();
         let is_here = |action: &(u64, Step, PageNo, Action)| {
-            (action.0, action.1, action.2) == (core.number, step, page)
+            (action.0, action.1, action.2) == (core.files.number, step, page)
         };
         let at = actions.iter().position(is_here);
         at.map(|at| actions.swap_remove(at).3)

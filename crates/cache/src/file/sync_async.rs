@@ -42,7 +42,7 @@ impl File {
         let (core, file) = (self.core(), &self.file);
         self.check_sync()?;
         core.check_not_forked()?;
-        if !file.writable || core.is_synced(file, &pages) {
+        if !file.writable || file.is_synced(&pages) {
             return self.told(Ok(()));
         }
         if core.io.engine.is_none() {

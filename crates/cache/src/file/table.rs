@@ -58,6 +58,8 @@ struct Table {
 
 #[derive(Debug, Default)]
 pub(crate) struct Files {
+    /// Of their cache: no other cache of the process has or had it.
+    pub(crate) number: u64,
     table: Ranked<Table, { rank::TABLE }>,
     /// How many frames streams have for pages to come: see `preallocated.rs`. Relaxed: the fences
     /// of the waiters for frames are those that count.
@@ -93,6 +95,11 @@ impl Drop for GateGuard<'_> {
 }
 
 impl Files {
+    /// Of the cache of that number.
+    pub(crate) fn new(number: u64) -> Self {
+        Self { number, ..Self::default() }
+    }
+
     /// Waits under `reason` until nobody else opens or closes the file.
     pub(crate) fn pass_gate<'a>(
         &'a self,
@@ -198,6 +205,7 @@ impl Files {
         let id = FileId(table.opened);
         let hook = options.hook.clone();
         let file = FileState {
+            cache: self.number,
             id,
             device_file: opened.file,
             identity: opened.identity,

@@ -57,7 +57,7 @@ impl Core {
         let (mut was_told, mut has_begun, mut is_over) = (false, false, false);
         'look: loop {
             let seen = waiters.told();
-            if self.has_room(file) && reserved.reserve() {
+            if self.files.has_room(self.supply(), file) && reserved.reserve() {
                 self.leave_room(was_told, has_begun);
                 return Ok(());
             }
@@ -68,7 +68,7 @@ impl Core {
             }
             if let Some(error) = error {
                 if was_told {
-                    self.hand_out_room(1);
+                    self.files.hand_out_room(self.supply(), 1);
                 }
                 return Err(error);
             }
@@ -150,7 +150,7 @@ impl Core {
     /// Begins to write a page of any file back, unless the device is busy. For one that waits for a
     /// frame.
     pub(crate) fn keep_busy(&self) -> bool {
-        !self.is_busy() && self.write_for_room(None) == Written::Some
+        !self.supply().is_busy() && self.write_for_room(None) == Written::Some
     }
 
     /// Writes a page back, or begins to, if there is one: of the file, or, where others leave it no
@@ -219,8 +219,8 @@ impl Core {
         let can_be_lent = |word: Word| word.lent().is_some();
         // Most often it is where a look without the lock finds it.
         (found.is_some_and(|frame| can_be_lent(self.frames().word(frame)))
-            || self.word_of(file, page).is_some_and(can_be_lent))
-            && self.offset(page) < file.len()
+            || self.pages.word_of(file.key(page)).is_some_and(can_be_lent))
+            && self.memory().offset(page) < file.len()
             && !file.write_backs.is_shut()
     }
 }

@@ -4,16 +4,15 @@ use unherd_sync::{Outcome, Wait, WaitKey};
 use unherd_sys::Errno;
 use unherd_sys::primitives::{Arc, AtomicBool, Ordering};
 
-use crate::file::Core;
 use crate::file::runs::{Engine, Run};
 use crate::frames::Pin;
 use crate::page::PageKey;
-use crate::pages::Want;
+use crate::pages::{Pages, Want};
 
 /// The right to what a read will put into its slot: a pin, or an error.
 #[must_use]
 pub(crate) struct Ticket<'a> {
-    core: &'a Core,
+    pages: &'a Pages,
     engine: &'a Engine,
     at: usize,
     page: WaitKey,
@@ -25,18 +24,30 @@ impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         // In a child of fork(2) the read is the parent's.
         if !self.is_taken
-            && !self.core.fork().is_forked()
+            && !self.pages.fork.is_forked()
             && let Some(pin) = self.engine.abandon(self.at)
         {
-            self.core.pages.unpin(pin);
+            self.pages.unpin(pin);
         }
     }
 }
 
-impl Ticket<'_> {
+impl<'a> Ticket<'a> {
+    /// Begins to read a run. Gives the right to its first page, or the run, if the I/O thread has
+    /// died.
+    pub(crate) fn begin(
+        pages: &'a Pages,
+        engine: &'a Engine,
+        run: Run,
+        first: PageKey,
+    ) -> Result<Self, Box<Run>> {
+        let (at, is_filled) = engine.begin_read(pages.memory(), run)?;
+        Ok(Self { pages, engine, at, page: first.into(), is_filled, is_taken: false })
+    }
+
     /// Shared, as all readers are woken at a time: who is dropped leaves nobody behind.
     fn how(&self) -> Wait {
-        Wait::new(self.core.reasons().page_read).tag(Want::Read.tag()).shared()
+        Wait::new(self.pages.reasons.page_read).tag(Want::Read.tag()).shared()
     }
 
     fn is_unfilled(&self) -> bool {
@@ -48,7 +59,7 @@ impl Ticket<'_> {
         let filled = self.engine.take_filled(self.at);
         self.is_taken = filled.is_some();
         if filled.is_none() && matches!(outcome, Outcome::Woken(_)) {
-            self.core.pages.waits.note_needless(self.core.reasons().page_read);
+            self.pages.waits.note_needless(self.pages.reasons.page_read);
         }
         filled
     }
@@ -56,7 +67,7 @@ impl Ticket<'_> {
     /// Blocks until the end of the read, under `page-read`.
     pub(crate) fn wait(mut self) -> Result<Pin, Errno> {
         loop {
-            let waits = &self.core.pages.waits;
+            let waits = &self.pages.waits;
             let outcome = waits.wait(&self.page, || self.is_unfilled(), self.how());
             if let Some(filled) = self.take(outcome) {
                 return filled;
@@ -68,7 +79,7 @@ impl Ticket<'_> {
     #[cfg(feature = "async")]
     pub(crate) async fn wait_async(mut self) -> Result<Pin, Errno> {
         loop {
-            let waits = &self.core.pages.waits;
+            let waits = &self.pages.waits;
             let outcome = waits.wait_async(&self.page, || self.is_unfilled(), self.how()).await;
             if let Some(filled) = self.take(outcome) {
                 return filled;
@@ -77,23 +88,9 @@ impl Ticket<'_> {
     }
 }
 
-impl Core {
-    /// Begins to read a run. Gives the right to its first page, or the run, if the I/O thread has
-    /// died.
-    pub(crate) fn begin_read<'a>(
-        &'a self,
-        engine: &'a Engine,
-        run: Run,
-        first: PageKey,
-    ) -> Result<Ticket<'a>, Box<Run>> {
-        let (at, is_filled) = engine.begin_read(self.memory(), run)?;
-        Ok(Ticket { core: self, engine, at, page: first.into(), is_filled, is_taken: false })
-    }
-
-    /// Fills the slot of a fill that has ended. A pin that nobody will come for is given back.
-    pub(crate) fn fill_slot(&self, engine: &Engine, at: usize, filled: Result<Pin, Errno>) {
-        if let Some(pin) = engine.fill(self.memory(), at, filled) {
-            self.pages.unpin(pin);
-        }
+/// Fills the slot of a fill that has ended. A pin that nobody will come for is given back.
+pub(crate) fn fill_slot(pages: &Pages, engine: &Engine, at: usize, filled: Result<Pin, Errno>) {
+    if let Some(pin) = engine.fill(pages.memory(), at, filled) {
+        pages.unpin(pin);
     }
 }

@@ -130,7 +130,7 @@ impl<'a> Writer<'a> {
     /// `write_backs`.
     fn write_run(&mut self, buffer: RunBuffer, page: PageNo, within: &PageRange) -> bool {
         let by = match self.by {
-            By::QueueIfIdle if self.core.is_busy() => By::Caller,
+            By::QueueIfIdle if self.core.supply().is_busy() => By::Caller,
             By::QueueIfIdle => By::Queue,
             by => by,
         };
@@ -183,7 +183,7 @@ impl<'a> Writer<'a> {
         if core.pages.peek_word(key).is_some_and(is_written) {
             return true;
         }
-        while let Some(word) = core.word_of(file, page) {
+        while let Some(word) = core.pages.word_of(file.key(page)) {
             let busy = match word.state() {
                 // The older version may be the one that was to be written, or was tried.
                 State::Dirty | State::Failed | State::Held
@@ -192,7 +192,9 @@ impl<'a> Writer<'a> {
                     core.pages.busy_awaiting_older_writeback(key)
                 }
                 // What lies beyond the end is refused, and about to be dropped.
-                State::Dirty | State::Failed if !tried && core.offset(page) < file.len() => {
+                State::Dirty | State::Failed
+                    if !tried && core.memory().offset(page) < file.len() =>
+                {
                     tried = self.write_page(page, within);
                     continue;
                 }
@@ -439,7 +441,7 @@ impl Core {
         let frame = shard.frame()?;
         let has_failed = self.frames().word(frame).state() == State::Failed;
         // What lies beyond the end is about to be dropped; it must not make the file longer.
-        if self.offset(page) >= file.len() || has_failed && not_failed {
+        if self.memory().offset(page) >= file.len() || has_failed && not_failed {
             return None;
         }
         #[cfg(test)]
@@ -463,7 +465,7 @@ impl Core {
         let written = moved == Ok(wanted);
         self.count_write_back(file, *pages, written);
         let (mut began_to_fail, mut failed_pages) = (false, !written);
-        let end = self.offset(*first) + wanted as u64;
+        let end = self.memory().offset(*first) + wanted as u64;
         // At once, before others append. What a hook has refused has left nothing.
         let is_refused = file.hook.is_some() && !buffer.is_copied;
         let left =
@@ -486,7 +488,7 @@ impl Core {
                 durability.device_len.written(end, *file_len);
                 durability.write_succeeded();
             } else {
-                durability.device_len.failed(self.offset(*first)..end, left);
+                durability.device_len.failed(self.memory().offset(*first)..end, left);
                 let error = self.write_error(file, *first, wanted, moved);
                 *self.write_error.lock() = Some(Arc::new(error.clone()));
                 file.unwritten.note_failure(&error);
@@ -542,6 +544,12 @@ impl Core {
         }
     }
 
+    /// A write-back of these pages has ended. Its waiters for room, and for frames, are told.
+    pub(crate) fn end_write(&self, pages: usize) {
+        self.pages.end_write(pages);
+        self.files.hand_out_room(self.supply(), pages);
+    }
+
     fn count_write_back(&self, file: &FileState, pages: usize, written: bool) {
         self.counters().add(Count::WriteTransfers, 1);
         if written {
@@ -553,7 +561,7 @@ impl Core {
     }
 
     fn write_error(&self, file: &FileState, first: PageNo, wanted: usize, moved: Moved) -> Error {
-        let offset = self.offset(first);
+        let offset = self.memory().offset(first);
         match moved {
             Err(TransferError { errno, moved }) => {
                 file.io_error(Operation::Write, offset + moved as u64, errno)
@@ -614,12 +622,7 @@ impl Core {
     /// it so.
     pub(crate) fn may_be_counted(&self, file: &FileState, page: PageNo) -> bool {
         let is_counted = |state: State| state.is_unwritten() || state == State::Changing;
-        self.word_of(file, page).is_some_and(|word| is_counted(word.state()))
-    }
-
-    pub(crate) fn word_of(&self, file: &FileState, page: PageNo) -> Option<Word> {
-        let shard = self.pages.shard(file.key(page));
-        shard.frame().map(|frame| self.frames().word(frame))
+        self.pages.word_of(file.key(page)).is_some_and(|word| is_counted(word.state()))
     }
 }
 

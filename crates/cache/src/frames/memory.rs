@@ -71,6 +71,16 @@ impl FrameMemory {
         (PageNo(offset >> self.page_shift), at as usize)
     }
 
+    /// Where a page begins in its file, in bytes.
+    pub(crate) fn offset(&self, page: PageNo) -> u64 {
+        page.0 * self.page_bytes as u64
+    }
+
+    /// How many pages `len` bytes reach over that begin at `at` in a page.
+    pub(crate) fn pages_of(&self, at: usize, len: usize) -> u64 {
+        (at + len).div_ceil(self.page_bytes) as u64
+    }
+
     #[inline]
     fn start(&self, id: FrameId) -> NonNull<u8> {
         assert!(id.index() < self.frames, "a frame of another cache");

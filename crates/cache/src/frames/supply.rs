@@ -7,7 +7,7 @@ use unherd_sync::{Token, WaitKey, WaitTable};
 use unherd_sys::Errno;
 use unherd_sys::primitives::{AtomicUsize, Mutex, Ordering};
 
-use crate::frames::room::RoomWaiters;
+use crate::frames::room::{BUSY, RoomWaiters};
 use crate::frames::usage::FrameUsage;
 use crate::frames::waiters::FrameWaiters;
 use crate::frames::{Alarm, Claim, FrameMemory, Frames, Held, Pin, Pools};
@@ -181,6 +181,11 @@ impl Supply {
         if let Some(alarm) = &self.alarm {
             alarm.note_dirty();
         }
+    }
+
+    /// Whether the device would be no faster with more write-backs to do.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.waiters.writing() >= BUSY
     }
 
     /// How often all frames were looked at.

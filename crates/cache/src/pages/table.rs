@@ -6,9 +6,9 @@ use unherd_sync::{WaitKey, WaitTable};
 use unherd_sys::ForkMark;
 use unherd_sys::primitives::Arc;
 
-use crate::frames::{Claim, FrameMemory, Frames, Supply};
+use crate::frames::{Claim, FrameMemory, Frames, State, Supply, Word};
 use crate::page::{FrameId, PageKey};
-use crate::pages::{Index, ShardGuard};
+use crate::pages::{FillReservation, Index, ShardGuard};
 use crate::reasons::Reasons;
 use crate::stats::{Counters, Stats};
 
@@ -54,6 +54,17 @@ impl Pages {
     /// Locks the index's shard of a page.
     pub(crate) fn shard(&self, key: PageKey) -> ShardGuard<'_> {
         self.index.lock(key, |frame| self.frames().key(frame))
+    }
+
+    /// Puts a claimed frame in the place of its page's announcement.
+    pub(crate) fn install(&self, announced: FillReservation, claim: &Claim, state: State) {
+        self.shard(announced.key).install(self.frames(), announced, claim, state);
+    }
+
+    /// The word of the page's frame, if it is there.
+    pub(crate) fn word_of(&self, key: PageKey) -> Option<Word> {
+        let shard = self.shard(key);
+        shard.frame().map(|frame| self.frames().word(frame))
     }
 
     /// As [`Pages::shard`], by one that has just used the shard of another page, or the same.

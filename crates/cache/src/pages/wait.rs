@@ -5,7 +5,7 @@ use unherd_sys::Errno;
 
 use crate::foreign_code::run_foreign_wakers;
 use crate::page::{BusyGeneration, PageKey};
-use crate::pages::{Busy, Pages, Work};
+use crate::pages::{Busy, FillReservation, Pages, Work};
 
 /// Waiters for a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,6 +162,12 @@ impl Pages {
         run_foreign_wakers(|| {
             self.waits.wake_where(&key.into(), choose, WakeMessage::Look.token())
         });
+    }
+
+    /// Takes an announcement back, with a message for those that wait for the page.
+    pub(crate) fn take_back(&self, announced: FillReservation, message: WakeMessage) {
+        self.shard(announced.key).remove();
+        self.wake_failed(announced.key, message);
     }
 
     /// The page could not be brought in: wakes all that wait for it.

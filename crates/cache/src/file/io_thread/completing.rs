@@ -1,4 +1,4 @@
-//! What the I/O thread is completing, for [`Core::give_up_io`] if the thread dies meanwhile.
+//! What the I/O thread is completing, for [`IoThread::give_up`] if the thread dies meanwhile.
 //!
 //! Nothing that a correct device does makes it die there: a number of bytes beyond what was asked
 //! for is cut, a tag that names no operation is ignored, panics of wakers end in
@@ -12,6 +12,7 @@ use unherd_sys::Errno;
 use unherd_sys::primitives::Arc;
 
 use crate::file::runs::{Engine, RunPages, WriteBack};
+use crate::file::ticket::fill_slot;
 use crate::file::{Core, FileState};
 use crate::io::{RunBuffer, TransferError};
 use crate::page::{BusyGeneration, FrameId, PageNo};
@@ -101,7 +102,7 @@ impl Completing {
             return self.note_ended(core.leave_write_back(rest));
         }
         if is_unfilled {
-            core.fill_slot(engine, at, Err(Errno::IO));
+            fill_slot(&core.pages, engine, at, Err(Errno::IO));
         }
         for (page, &(frame, since)) in pages {
             let key = file.key(page);

@@ -28,7 +28,7 @@ pub(super) enum Step {
 static PANICS: Mutex<Vec<(u64, Step)>> = Mutex::new(Vec::new());
 
 pub(super) fn reach(core: &Core, step: Step) {
-    let panics = PANICS.lock().contains(&(core.number, step));
+    let panics = PANICS.lock().contains(&(core.files.number, step));
     assert!(!panics, "the I/O thread panics at {step:?}, as the test wants it");
 }
 
@@ -47,7 +47,7 @@ fn scene_of(frames: usize) -> (Arc<SimDevice>, Cache, File) {
 }
 
 fn let_panic(cache: &Cache, step: Step) {
-    PANICS.lock().push((cache.owner.core.number, step));
+    PANICS.lock().push((cache.owner.core.files.number, step));
 }
 
 #[cfg(feature = "async")]
