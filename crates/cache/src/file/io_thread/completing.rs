@@ -1,4 +1,4 @@
-//! What the I/O thread is completing, for [`IoThread::give_up`] if the thread dies meanwhile.
+//! What the I/O thread is completing, for `IoThread::give_up` if it dies meanwhile.
 //!
 //! Nothing that a correct device does makes it die there: a number of bytes beyond what was asked
 //! for is cut, a tag that names no operation is ignored, panics of wakers end in
