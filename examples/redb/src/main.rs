@@ -5,10 +5,11 @@
 //! The last line of its output is a JSON object with records in a second for each phase. Everything
 //! that is read is compared with what was written. Memory is bounded from outside (a memory
 //! cgroup): redb's own cache is 16 MiB on both sides; with `file` the rest is the kernel's page
-//! cache. With `unherd` the cache has what redb and the rest of the process do not take (20 MiB
-//! while one thread reads, 34 while four do, and 44 while transactions write, as their new pages
-//! are in memory that redb allocates) less 3 %, for what the cache keeps about its pages. It is
-//! resized for each phase. The kernel's cache makes such room by itself.
+//! cache. With `unherd` the cache has what redb and the rest of the process do not take: 20 MiB
+//! while one thread reads, 34 from the four threads on (their memory is not given back), 44 while
+//! transactions write, as their new pages are in memory that redb allocates; and 3 % of all for
+//! what the cache keeps about its pages. So it is resized, in the time of the phase that needs
+//! that. The kernel's cache makes such room by itself.
 
 use std::error::Error;
 use std::path::Path;
@@ -26,6 +27,8 @@ const REDB_CACHE_BYTES: usize = 16 << 20;
 const WRITE_REST_MIB: usize = 44;
 const READ_REST_MIB: usize = 20;
 const READS_REST_MIB: usize = 34;
+/// What the cache keeps about its pages, which is made for as many as it may ever have.
+const BOOKKEEPING_PCT: usize = 3;
 /// Records of one transaction.
 const BATCH: u64 = 1000;
 const UPDATES: u64 = 5000;
@@ -74,7 +77,7 @@ fn open(side: &str, path: &Path, memory_mib: usize) -> Outcome<(Database, Option
 
 /// Bytes of pages, where the memory is to leave `rest_mib` to others.
 fn all_but(rest_mib: usize, memory_mib: usize) -> usize {
-    (memory_mib.saturating_sub(rest_mib).max(1) << 20) / 103 * 100
+    ((memory_mib << 20) / 100 * (100 - BOOKKEEPING_PCT)).saturating_sub(rest_mib << 20).max(1 << 20)
 }
 
 fn run(
@@ -86,8 +89,9 @@ fn run(
     let resize =
         |rest_mib| cache.map_or(Ok(()), |cache| cache.resize(all_but(rest_mib, memory_mib)));
     let mut figures = Vec::new();
-    let mut phase = |name: &str, count: u64, work: &mut dyn FnMut() -> Outcome<()>| {
+    let mut phase = |name: &str, count: u64, rest_mib, work: &mut dyn FnMut() -> Outcome<()>| {
         let begin = Timestamp::now();
+        resize(rest_mib)?;
         work()?;
         figures.push(format!(
             "\"{name}_per_s\": {:.1}",
@@ -95,11 +99,9 @@ fn run(
         ));
         Outcome::Ok(())
     };
-    phase("load", records, &mut || load(database, records))?;
-    resize(READ_REST_MIB)?;
-    phase("get", GETS, &mut || gets(database, records, 0, GETS))?;
-    resize(READS_REST_MIB)?;
-    phase("threads_get", GETS, &mut || {
+    phase("load", records, WRITE_REST_MIB, &mut || load(database, records))?;
+    phase("get", GETS, READ_REST_MIB, &mut || gets(database, records, 0, GETS))?;
+    phase("threads_get", GETS, READS_REST_MIB, &mut || {
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..GET_THREADS)
                 .map(|one| {
@@ -111,9 +113,8 @@ fn run(
                 .try_for_each(|thread| thread.join().map_err(|_| "a thread panicked")?)
         })
     })?;
-    phase("scan", records, &mut || scan(database, records))?;
-    resize(WRITE_REST_MIB)?;
-    phase("update", UPDATES, &mut || update(database, records))?;
+    phase("scan", records, READS_REST_MIB, &mut || scan(database, records))?;
+    phase("update", UPDATES, WRITE_REST_MIB, &mut || update(database, records))?;
     scan(database, records)?;
     Ok(format!("{{{}}}", figures.join(", ")))
 }

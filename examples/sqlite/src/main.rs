@@ -5,10 +5,10 @@
 //! The last line of its output is a JSON object with records in a second for each phase. Everything
 //! that is read is compared with what was written. Memory is bounded from outside (a memory
 //! cgroup): SQLite's own cache is 2 MiB on all sides; with `unix` the rest is the kernel's page
-//! cache. With `unherd` the cache has what SQLite, its journals and temporary files do not take (10
+//! cache. With `unherd` the cache has what SQLite, its journals and temporary files do not take: 10
 //! MiB while it reads, 21 while it writes, and 44 with a WAL, which is read again from the kernel's
-//! page cache) less 3 %, for what the cache keeps about its pages. It is resized between them. The
-//! kernel's cache makes such room by itself.
+//! page cache; and 3 % of all for what the cache keeps about its pages. So it is resized before
+//! reads and before writes, in the time of the phase. The kernel's cache makes such room by itself.
 //! With `-mmap` SQLite reads pages where they are, without a copy (`PRAGMA mmap_size`).
 //!
 //!     unherd-example-sqlite commit delete|wal DIR
@@ -24,11 +24,13 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension};
 use unherd::{Cache, Timestamp};
 
 const VALUE_BYTES: usize = 400;
-/// What the cache leaves to SQLite, to journals and to temporary files, while it writes, and while
-/// it reads.
+/// What the cache leaves to SQLite, to journals and to temporary files: while it writes with a
+/// rollback journal, and with a WAL; and while it reads.
 const WRITE_REST_MIB: usize = 21;
 const WAL_REST_MIB: usize = 44;
 const READ_REST_MIB: usize = 10;
+/// What the cache keeps about its pages, which is made for as many as it may ever have.
+const BOOKKEEPING_PCT: usize = 3;
 /// Records of one transaction.
 const BATCH: u64 = 1000;
 const UPDATES: u64 = 5000;
@@ -96,7 +98,7 @@ fn write_rest_mib(journal: &str) -> usize {
 
 /// Bytes of pages, where the memory is to leave `rest_mib` to others.
 fn all_but(rest_mib: usize, memory_mib: usize) -> usize {
-    (memory_mib.saturating_sub(rest_mib).max(1) << 20) / 103 * 100
+    ((memory_mib << 20) / 100 * (100 - BOOKKEEPING_PCT)).saturating_sub(rest_mib << 20).max(1 << 20)
 }
 
 /// `wal` in exclusive mode, which needs no shared memory. Each commit is durable.
@@ -121,20 +123,20 @@ fn run(
 ) -> Outcome<String> {
     connection.execute_batch("CREATE TABLE t(key INTEGER PRIMARY KEY, value BLOB NOT NULL)")?;
     let mut figures = Vec::new();
-    let mut phase = |name: &str, count: u64, work: &mut dyn FnMut() -> Outcome<()>| {
+    let mut phase = |name: &str, count: u64, rest_mib, work: &mut dyn FnMut() -> Outcome<()>| {
         let begin = Timestamp::now();
+        resize(rest_mib)?;
         work()?;
         let per_s = count as f64 / Timestamp::now().since(begin).as_secs_f64();
         figures.push(format!("\"{name}_per_s\": {per_s:.1}"));
         Outcome::Ok(())
     };
-    phase("load", records, &mut || load(connection, records))?;
-    resize(READ_REST_MIB)?;
-    phase("point", POINTS, &mut || points(connection, records))?;
-    phase("scan", records, &mut || scan(connection, records))?;
-    resize(write_rest_mib)?;
-    phase("update", UPDATES, &mut || update(connection, records))?;
-    phase("vacuum", records, &mut || Ok(connection.execute_batch("VACUUM")?))?;
+    phase("load", records, write_rest_mib, &mut || load(connection, records))?;
+    phase("point", POINTS, READ_REST_MIB, &mut || points(connection, records))?;
+    phase("scan", records, READ_REST_MIB, &mut || scan(connection, records))?;
+    phase("update", UPDATES, write_rest_mib, &mut || update(connection, records))?;
+    let vacuum = &mut || Ok(connection.execute_batch("VACUUM")?);
+    phase("vacuum", records, write_rest_mib, vacuum)?;
     scan(connection, records)?;
     Ok(format!("{{{}}}", figures.join(", ")))
 }

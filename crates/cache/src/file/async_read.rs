@@ -53,11 +53,11 @@ use unherd_sys::Timestamp;
 use unherd_sys::primitives::Arc;
 
 use crate::Error;
-use crate::file::read::{BegunFill, delivered};
+use crate::file::fill::{BegunFill, delivered, finish};
 use crate::file::reclaim::{Attempt, Attempts};
-use crate::file::runs::Engine;
+use crate::file::runs::{Engine, Fill};
 use crate::file::ticket::Ticket;
-use crate::file::{Core, FileState, fill};
+use crate::file::{Core, FileState};
 use crate::frames::{Claim, Pin};
 use crate::io::TransferError;
 use crate::page::{PageKey, PageNo};
@@ -152,7 +152,7 @@ impl Core {
         busy: Busy,
         began: Option<Timestamp>,
     ) -> Result<Option<Timestamp>, Error> {
-        file.check_not_held(key.page)?;
+        file.check_not_own_page(key)?;
         let began = began.unwrap_or_else(Timestamp::now);
         let how = self.pages.how_to_wait(busy, Want::Read).shared();
         let still = || self.pages.is_still(key, busy);
@@ -191,14 +191,12 @@ impl Core {
         announced: FillReservation,
         claims: Vec<Claim>,
     ) -> Result<Pin, Error> {
-        let filled = match self.begin_fill(file, announced, claims) {
+        let filled = match Fill::begin(&self.pages, file.clone(), announced, claims) {
             BegunFill::Ended(filled) => filled,
             BegunFill::ToRead(run) => {
                 match Ticket::begin(&self.pages, engine, run, announced.key) {
                     Ok(ticket) => ticket.wait_async().await,
-                    Err(run) => {
-                        delivered(fill::finish(&self.pages, *run, |_| Err(TransferError::IO)))
-                    }
+                    Err(run) => delivered(finish(&self.pages, *run, |_| Err(TransferError::IO))),
                 }
             }
         };

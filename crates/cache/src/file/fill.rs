@@ -11,8 +11,8 @@ use crate::file::runs::{Fill, Run, RunPages};
 use crate::file::{FileState, TRUNCATED};
 use crate::frames::{Claim, Pin, State};
 use crate::io::Moved;
-use crate::page::{PageKey, PageNo};
-use crate::pages::{Pages, WakeMessage};
+use crate::page::PageKey;
+use crate::pages::{FillReservation, Pages, WakeMessage};
 use crate::stats::Count;
 
 /// The page is not brought in after all. The waiters for it look again.
@@ -22,53 +22,78 @@ fn give_up(pages: &Pages, key: PageKey, claim: Claim) {
     pages.wake_failed(key, WakeMessage::Look);
 }
 
+/// What became of a page that is brought in.
+pub(crate) enum BegunFill {
+    Ended(Result<Pin, Errno>),
+    ToRead(Run),
+}
+
+/// What came of the page of a fill that has ended.
+pub(crate) fn delivered(ended: Option<Result<Pin, Errno>>) -> Result<Pin, Errno> {
+    match ended {
+        Some(filled) => filled,
+        None => unreachable!("a fill that has ended was delivered"),
+    }
+}
+
 impl Fill {
-    /// Of the pages from `first` on, as far as they are missing: puts their frames in the index, up
-    /// to a page that is there, and gives those back that are left. If it `is_ahead`, that may be
-    /// all of them; else the first one is in the index already.
-    pub(crate) fn install(
+    /// Puts the frames in the index: the first in the place of the page's announcement, the others
+    /// as far as the pages that follow are missing. Where that needs no read, it is all.
+    pub(crate) fn begin(
         pages: &Pages,
         file: Arc<FileState>,
-        first: PageNo,
-        claims: Vec<Claim>,
-        is_ahead: bool,
-    ) -> Self {
-        let asked_for = usize::from(!is_ahead);
-        let mut this = Self { is_ahead, ..Self::new(file, first, claims) };
-        let (mut installed, mut locked) = (asked_for, None);
-        for at in installed..this.claims.len() {
-            pages.index.prefetch(this.key(at));
+        announced: FillReservation,
+        mut claims: Vec<Claim>,
+    ) -> BegunFill {
+        let first = announced.key.page;
+        pages.install(announced, &claims[0], State::Reading);
+        if pages.memory().offset(first) >= file.len() {
+            claims.drain(1..).for_each(|claim| pages.free_frame(claim));
+            let mut ended = None;
+            Self::new(file, first, claims).publish(pages, 0, |filled| ended = Some(filled));
+            return BegunFill::Ended(delivered(ended));
         }
-        while installed < this.claims.len() {
-            let shard = pages.next_shard(&mut locked, this.key(installed));
-            if !shard.install_missing(pages.frames(), &this.claims[installed], State::Reading) {
+        BegunFill::ToRead(Self::new(file, first, claims).install(pages).into_run(pages))
+    }
+
+    /// Puts the frames in the index, as far as their pages are missing from the first on, and gives
+    /// the others back, which may be all. A page that was asked for is there already.
+    pub(crate) fn install(mut self, pages: &Pages) -> Self {
+        let asked_for = usize::from(!self.is_ahead);
+        let (mut installed, mut locked) = (asked_for, None);
+        for at in installed..self.claims.len() {
+            pages.index.prefetch(self.key(at));
+        }
+        while installed < self.claims.len() {
+            let shard = pages.next_shard(&mut locked, self.key(installed));
+            if !shard.install_missing(pages.frames(), &self.claims[installed], State::Reading) {
                 break;
             }
             installed += 1;
         }
         drop(locked);
-        this.claims.drain(installed..).for_each(|claim| pages.free_frame(claim));
+        self.claims.drain(installed..).for_each(|claim| pages.free_frame(claim));
         // Somebody may have cut the file before the last of them were in the index, and then has
         // not seen them there.
-        while this.claims.len() > asked_for
-            && pages.memory().offset(this.key(this.claims.len() - 1).page) >= this.file.len()
-            && let Some(claim) = this.claims.pop()
+        while self.claims.len() > asked_for
+            && pages.memory().offset(self.key(self.claims.len() - 1).page) >= self.file.len()
+            && let Some(claim) = self.claims.pop()
         {
-            give_up(pages, this.key(this.claims.len()), claim);
+            give_up(pages, self.key(self.claims.len()), claim);
         }
-        this
+        self
     }
 
-    /// The run that reads the pages.
+    /// The run that reads the pages, of which there are some.
     pub(crate) fn into_run(self, pages: &Pages) -> Run {
         pages.counters.add(Count::Reads, self.claims.len() as u64);
         if self.ahead() > 0 {
             pages.counters.add(Count::ReadAhead, self.ahead() as u64);
         }
-        self.into_run_again(pages)
+        self.run(pages)
     }
 
-    fn into_run_again(self, pages: &Pages) -> Run {
+    fn run(self, pages: &Pages) -> Run {
         Run::new(RunPages::Fill(self), pages.memory().page_bytes())
     }
 
@@ -114,7 +139,7 @@ impl Fill {
                 // What is missing may have come to the device since the read began.
                 None if end < now => {
                     self.on_device = Some(now);
-                    return Some(self.into_run_again(pages));
+                    return Some(self.run(pages));
                 }
                 // Others have cut the file, unless this cache has.
                 Some(before) if end < before.min(now) => {
@@ -143,12 +168,7 @@ impl Fill {
     }
 
     /// The pages are there: `bytes` bytes were read of them, the rest is zeros.
-    pub(crate) fn publish(
-        mut self,
-        pages: &Pages,
-        bytes: usize,
-        deliver: impl FnOnce(Result<Pin, Errno>),
-    ) {
+    fn publish(mut self, pages: &Pages, bytes: usize, deliver: impl FnOnce(Result<Pin, Errno>)) {
         let (count, page_bytes) = (self.claims.len(), pages.memory().page_bytes());
         let (mut pin, ahead) = (None, self.ahead());
         for (at, mut claim) in self.claims.drain(..).enumerate() {
@@ -194,7 +214,7 @@ impl Fill {
         self.give_up_ahead(pages, 1);
         if !was_alone {
             self.on_device = None;
-            return Some(self.into_run_again(pages));
+            return Some(self.run(pages));
         }
         if let Some(claim) = self.claims.pop() {
             let key = self.key(0);

@@ -358,7 +358,7 @@ impl File {
         if len > self.file.len_max {
             return Err(self.file.too_large(0, len));
         }
-        self.file.check_none_held()?;
+        self.file.check_has_no_own_page()?;
         self.core().resize(&self.file, len_bytes)
     }
 
@@ -625,7 +625,7 @@ impl File {
     /// [`PageMut`] of the file, which would never be written: nothing was done.
     pub fn close(&self) -> Result<(), Error> {
         self.core().check_not_forked()?;
-        self.file.check_none_held()?;
+        self.file.check_has_no_own_page()?;
         if self.is_closed.swap(true, Ordering::Relaxed) {
             return Ok(());
         }

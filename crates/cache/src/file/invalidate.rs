@@ -44,11 +44,11 @@ impl File {
     pub fn invalidate(&self, range: Range<u64>) -> Result<(), Error> {
         let core = self.core();
         core.check_not_forked()?;
-        self.file.check_none_held()?;
+        self.file.check_has_no_own_page()?;
         let page_bytes = core.memory().page_bytes() as u64;
-        let pages = PageNo(range.start / page_bytes)..PageNo(range.end.div_ceil(page_bytes));
+        let to_forget = PageNo(range.start / page_bytes)..PageNo(range.end.div_ceil(page_bytes));
         let reaches_end = !range.is_empty() && range.end >= self.file.len();
-        self.forget_pages(pages)?;
+        self.forget_pages(to_forget)?;
         if !reaches_end {
             return Ok(());
         }

@@ -41,7 +41,7 @@ impl<'a> IoThread<'a> {
     }
 
     fn complete(&mut self, completion: Completion) {
-        let Self { core, engine, completing, .. } = self;
+        let (core, engine, completing) = (self.core, self.engine, &mut self.completing);
         let at = completion.tag as usize;
         let Some((pages, moved)) = engine.complete(core.memory(), completion) else { return };
         completing.begin(core, at, &pages);
@@ -100,7 +100,7 @@ impl<'a> IoThread<'a> {
     /// If it is time, wakes the tasks whose deadline has come, gives others the frames of those
     /// that were told and have not come, and writes back pages that are dirty for too long.
     fn look_after(&mut self, alarm: &Alarm) {
-        let Self { core, expired, .. } = self;
+        let (core, expired) = (self.core, &mut self.expired);
         let [deadline, polled, expiry, goes_on] = alarm.take_due();
         let waiters = &core.supply().waiters;
         if deadline && let Some(next) = waiters.expire(core.waits(), Timestamp::now()) {

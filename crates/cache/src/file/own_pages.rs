@@ -26,41 +26,41 @@ use crate::pages::Pages;
 
 thread_local! {
     /// The pages that this thread holds; few.
-    static HELD: RefCell<Vec<HeldPage>> = const { RefCell::new(Vec::new()) };
+    static OWN: RefCell<Vec<OwnPage>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A page that a thread holds by a `PageMut`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct HeldPage {
+pub(crate) struct OwnPage {
     /// The number of the cache. Not its address: another may come to lie there, and a guard that
     /// was forgotten is remembered.
     cache: u64,
     key: PageKey,
 }
 
-impl HeldPage {
-    pub(crate) fn new(file: &FileState, page: PageNo) -> Self {
-        Self { cache: file.cache, key: file.key(page) }
+impl OwnPage {
+    pub(crate) fn new(file: &FileState, key: PageKey) -> Self {
+        Self { cache: file.cache, key }
     }
 
     /// A page that this thread holds and that `is_it`. Where the thread's locals are gone, it holds
     /// none.
     fn find(is_it: impl Fn(&Self) -> bool) -> Option<PageNo> {
-        let find = |held: &RefCell<Vec<Self>>| {
-            held.borrow().iter().find(|held| is_it(held)).map(|held| held.key.page)
+        let find = |own: &RefCell<Vec<Self>>| {
+            own.borrow().iter().find(|page| is_it(page)).map(|page| page.key.page)
         };
-        HELD.try_with(find).ok().flatten()
+        OWN.try_with(find).ok().flatten()
     }
 
     pub(crate) fn begin(self) {
-        let _ = HELD.try_with(|held| held.borrow_mut().push(self));
+        let _ = OWN.try_with(|own| own.borrow_mut().push(self));
     }
 
     pub(crate) fn end(self) {
-        let _ = HELD.try_with(|held| {
-            let mut held = held.borrow_mut();
-            if let Some(at) = held.iter().rposition(|held| *held == self) {
-                held.swap_remove(at);
+        let _ = OWN.try_with(|own| {
+            let mut own = own.borrow_mut();
+            if let Some(at) = own.iter().rposition(|page| *page == self) {
+                own.swap_remove(at);
             }
         });
     }
@@ -68,22 +68,22 @@ impl HeldPage {
 
 impl FileState {
     /// Refuses to wait for a page that this thread holds.
-    pub(crate) fn check_not_held(&self, page: PageNo) -> Result<(), Error> {
-        let this = HeldPage::new(self, page);
-        self.not_held(HeldPage::find(|held| *held == this))
+    pub(crate) fn check_not_own_page(&self, key: PageKey) -> Result<(), Error> {
+        let this = OwnPage::new(self, key);
+        self.refuse_own_page(OwnPage::find(|page| *page == this))
     }
 
     /// Refuses what would wait for any page of the file that this thread holds.
-    pub(crate) fn check_none_held(&self) -> Result<(), Error> {
-        self.not_held(self.held_page())
+    pub(crate) fn check_has_no_own_page(&self) -> Result<(), Error> {
+        self.refuse_own_page(self.own_page())
     }
 
-    fn held_page(&self) -> Option<PageNo> {
-        HeldPage::find(|held| held.cache == self.cache && held.key.file == self.id)
+    fn own_page(&self) -> Option<PageNo> {
+        OwnPage::find(|page| page.cache == self.cache && page.key.file == self.id)
     }
 
-    fn not_held(&self, held: Option<PageNo>) -> Result<(), Error> {
-        match held {
+    fn refuse_own_page(&self, own: Option<PageNo>) -> Result<(), Error> {
+        match own {
             Some(page) => Err(Error::WouldDeadlock { file: self.path.clone(), page: page.0 }),
             None => Ok(()),
         }
@@ -93,7 +93,7 @@ impl FileState {
     pub(crate) fn enter_writers<'a>(&'a self, pages: &'a Pages) -> InsideGuard<'a> {
         let (writers, waits) = (self.writers.mine(), &pages.supply.waits);
         if !writers.try_enter() {
-            match self.held_page() {
+            match self.own_page() {
                 Some(_) => writers.enter_again(),
                 None => writers.enter(waits, pages.reasons.file),
             }

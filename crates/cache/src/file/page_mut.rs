@@ -14,7 +14,7 @@ use unherd_sys::primitives::{Arc, thread};
 
 use crate::Error;
 use crate::file::holds::HoldBefore;
-use crate::file::own_pages::HeldPage;
+use crate::file::own_pages::OwnPage;
 use crate::file::{Core, FileState};
 use crate::frames::Claim;
 use crate::latch::InsideGuard;
@@ -73,6 +73,7 @@ impl Deref for PageMut<'_> {
 }
 
 impl<'a> PageMut<'a> {
+    /// The page, for the caller alone until it drops it.
     pub(crate) fn new(
         core: &'a Core,
         file: &'a Arc<FileState>,
@@ -81,7 +82,7 @@ impl<'a> PageMut<'a> {
         let inside = file.enter_writers(&core.pages);
         let key = file.key(page);
         let claim = core.claim_page(file, key, false, None)?;
-        HeldPage::new(file, page).begin();
+        OwnPage::new(file, key).begin();
         Ok(Self {
             core,
             file,
@@ -273,7 +274,7 @@ impl Drop for PageMut<'_> {
             // wake are there as well, and the lock under which they wait may be held for ever.
             return std::mem::forget(self.inside.take());
         }
-        HeldPage::new(self.file, self.key.page).end();
+        OwnPage::new(self.file, self.key).end();
         if self.undo.is_empty() {
             // Nothing was written, or it was given up.
             if let Some(before) = self.hold {

@@ -11,11 +11,12 @@ use unherd_sys::primitives::Arc;
 use unherd_sys::{Errno, Timestamp};
 
 use crate::Error;
+use crate::file::fill::{BegunFill, delivered, finish};
 use crate::file::runs::{Fill, Run};
 use crate::file::ticket::Ticket;
-use crate::file::{Core, FileState, fill};
+use crate::file::{Core, FileState};
 use crate::foreign_code::is_in_foreign_code;
-use crate::frames::{Claim, Pin, State};
+use crate::frames::{Claim, Pin};
 use crate::page::{PageKey, PageNo};
 use crate::pages::{
     Busy, FillReservation, Lookup, PageGuard, Peek, Seen, TooManyPins, Torn, WakeMessage, Want,
@@ -34,20 +35,6 @@ const LAST_PART: u32 = 16;
 #[cold]
 fn torn_elsewhere(file: &FileState, page: PageNo) -> Error {
     Error::TornElsewhere { file: file.path.clone(), page: page.0 }
-}
-
-/// What became of a page that is brought in.
-pub(crate) enum BegunFill {
-    Ended(Result<Pin, Errno>),
-    ToRead(Run),
-}
-
-/// What came of the page of a fill that has ended.
-pub(crate) fn delivered(ended: Option<Result<Pin, Errno>>) -> Result<Pin, Errno> {
-    match ended {
-        Some(filled) => filled,
-        None => unreachable!("a fill that has ended was delivered"),
-    }
 }
 
 impl Core {
@@ -151,7 +138,7 @@ impl Core {
         want: Want,
         began: Option<Timestamp>,
     ) -> Result<Option<Timestamp>, Error> {
-        file.check_not_held(key.page)?;
+        file.check_not_own_page(key)?;
         let began = began.unwrap_or_else(Timestamp::now);
         let told = self.pages.wait(key, busy, want);
         self.after_wait(file, key, told, began)
@@ -191,31 +178,11 @@ impl Core {
         announced: FillReservation,
         claims: Vec<Claim>,
     ) -> Result<Pin, Error> {
-        let filled = match self.begin_fill(file, announced, claims) {
+        let filled = match Fill::begin(&self.pages, file.clone(), announced, claims) {
             BegunFill::Ended(filled) => filled,
             BegunFill::ToRead(run) => self.read_for_thread(file, announced.key, run),
         };
         filled.map_err(|errno| self.read_error(file, announced.key, errno))
-    }
-
-    /// Puts the frames in the index; where that needs no read, it is all.
-    pub(crate) fn begin_fill(
-        &self,
-        file: &Arc<FileState>,
-        announced: FillReservation,
-        mut claims: Vec<Claim>,
-    ) -> BegunFill {
-        let (pages, first) = (&self.pages, announced.key.page);
-        pages.install(announced, &claims[0], State::Reading);
-        if pages.memory().offset(first) >= file.len() {
-            claims.drain(1..).for_each(|claim| pages.free_frame(claim));
-            let mut ended = None;
-            let fill = Fill::new(file.clone(), first, claims);
-            fill.publish(pages, 0, |filled| ended = Some(filled));
-            return BegunFill::Ended(delivered(ended));
-        }
-        let fill = Fill::install(pages, file.clone(), first, claims, false);
-        BegunFill::ToRead(fill.into_run(pages))
     }
 
     /// Reads by this thread, or has it queued where enough read by themselves.
@@ -236,7 +203,7 @@ impl Core {
 
     fn read_in_thread(&self, run: Run) -> Result<Pin, Errno> {
         let (device, memory) = (&*self.io.device, self.memory());
-        delivered(fill::finish(&self.pages, run, |run| run.move_blocking(device, memory)))
+        delivered(finish(&self.pages, run, |run| run.move_blocking(device, memory)))
     }
 
     /// A frame for a page that the caller has announced. If there is none, the announcement is
@@ -320,14 +287,12 @@ impl Core {
 mod tests {
     use std::path::Path;
 
-    use unherd_sys::Errno;
-    use unherd_sys::primitives::{Arc, thread};
+    use unherd_sys::primitives::thread;
     use unherd_testkit::{Seed, SimDevice};
 
     use super::*;
     use crate::Cache;
     use crate::file::{OpenOptions, Source};
-    use crate::pages::{FillReservation, Work};
 
     /// The failure of one read must not reach the waiters for the next read of the page.
     #[test]

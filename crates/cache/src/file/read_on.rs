@@ -8,9 +8,10 @@ use std::ops::Range;
 
 use unherd_sys::primitives::Arc;
 
+use crate::file::fill::finish;
 use crate::file::readahead::{Limits, asks};
 use crate::file::runs::{Engine, Fill};
-use crate::file::{Core, FileState, fill};
+use crate::file::{Core, FileState};
 use crate::frames::Claim;
 use crate::io::TransferError;
 use crate::page::{PageKey, PageNo};
@@ -146,13 +147,14 @@ impl Core {
                 }
                 let claims = self.try_take_run(file.key(first), missing as usize);
                 let has_all = claims.len() as u64 == missing;
-                let fill = Fill::install(&self.pages, file.clone(), first, claims, true);
+                let fill = Fill { is_ahead: true, ..Fill::new(file.clone(), first, claims) };
+                let fill = fill.install(&self.pages);
                 // One that is announced, or there by now, ends the run.
                 at += (fill.claims.len() as u64 + 1).min(missing);
                 if !fill.claims.is_empty() {
-                    let (pages, run) = (fill.claims.len(), fill.into_run(&self.pages));
-                    if let Err(run) = engine.begin_ahead(self.memory(), run, pages) {
-                        let _ = fill::finish(&self.pages, *run, |_| Err(TransferError::IO));
+                    let (count, run) = (fill.claims.len(), fill.into_run(&self.pages));
+                    if let Err(run) = engine.begin_ahead(self.memory(), run, count) {
+                        let _ = finish(&self.pages, *run, |_| Err(TransferError::IO));
                     }
                 }
                 if !has_all {

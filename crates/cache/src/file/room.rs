@@ -67,6 +67,12 @@ fn file_of(tag: &Tag) -> &FileState {
     unsafe { &*file }
 }
 
+/// Whether a file may have `own` such pages, of `all`.
+fn fits(supply: &Supply, own: usize, all: usize) -> bool {
+    let others = all.saturating_sub(own);
+    own <= supply.len_to_be().saturating_sub(others) * 3 / 4
+}
+
 impl Files {
     /// As many pages of the file have been written or dropped.
     pub(crate) fn remove_unwritten(&self, supply: &Supply, file: &FileState, pages: usize) {
@@ -91,18 +97,12 @@ impl Files {
         }
     }
 
-    /// Whether a file may have `own` such pages, of `all`.
-    fn fits(supply: &Supply, own: usize, all: usize) -> bool {
-        let others = all.saturating_sub(own);
-        own <= supply.len_to_be().saturating_sub(others) * 3 / 4
-    }
-
     /// Counts one page more, if that is allowed. Else the caller tells those that may have found
     /// this page in their way.
     fn count_unwritten(&self, supply: &Supply, file: &FileState) -> bool {
         let own = file.unwritten.pages.fetch_add(1, Ordering::Relaxed) + 1;
         let all = self.unwritten.fetch_add(1, Ordering::Relaxed) + 1;
-        let fits = Self::fits(supply, own, all);
+        let fits = fits(supply, own, all);
         if !fits {
             self.forget_unwritten(file, 1);
         }
@@ -111,6 +111,6 @@ impl Files {
 
     pub(crate) fn has_room(&self, supply: &Supply, file: &FileState) -> bool {
         let own = file.unwritten.pages.load(Ordering::Relaxed) + 1;
-        Self::fits(supply, own, self.unwritten.load(Ordering::Relaxed) + 1)
+        fits(supply, own, self.unwritten.load(Ordering::Relaxed) + 1)
     }
 }

@@ -21,7 +21,7 @@ pub(crate) type Engine = io::Engine<RunPages>;
 pub(crate) struct Fill {
     pub(crate) file: Arc<FileState>,
     pub(crate) first: PageNo,
-    /// Of `first` and the pages that follow it; in the index.
+    /// Of `first` and the pages that follow it; in the index from [`Fill::install`] on.
     pub(crate) claims: Vec<Claim>,
     /// Bytes of the file that the device had before the read began, if that was asked.
     pub(crate) on_device: Option<u64>,

@@ -49,7 +49,7 @@ impl File {
     /// done.
     pub fn punch_hole(&self, range: Range<u64>) -> Result<(), Error> {
         self.check_write()?;
-        self.file.check_none_held()?;
+        self.file.check_has_no_own_page()?;
         self.punch(range.clone())?;
         self.end_write(range)
     }
@@ -83,7 +83,7 @@ impl File {
         let (core, file) = (self.core(), &self.file);
         let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
         core.check_write(file, range.start, len)?;
-        file.check_none_held()?;
+        file.check_has_no_own_page()?;
         if range.is_empty() {
             return Ok(());
         }

@@ -114,7 +114,7 @@ impl File {
 
     pub(crate) fn check_sync(&self) -> Result<(), Error> {
         self.check_not_closed()?;
-        self.file.check_none_held()
+        self.file.check_has_no_own_page()
     }
 
     /// What this handle reports of a sync with that outcome.

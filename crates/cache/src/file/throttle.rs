@@ -219,7 +219,7 @@ impl Core {
         let can_be_lent = |word: Word| word.lent().is_some();
         // Most often it is where a look without the lock finds it.
         (found.is_some_and(|frame| can_be_lent(self.frames().word(frame)))
-            || self.pages.word_of(file.key(page)).is_some_and(can_be_lent))
+            || self.pages.word_of(key).is_some_and(can_be_lent))
             && self.memory().offset(page) < file.len()
             && !file.write_backs.is_shut()
     }

@@ -183,7 +183,7 @@ impl<'a> Writer<'a> {
         if core.pages.peek_word(key).is_some_and(is_written) {
             return true;
         }
-        while let Some(word) = core.pages.word_of(file.key(page)) {
+        while let Some(word) = core.pages.word_of(key) {
             let busy = match word.state() {
                 // The older version may be the one that was to be written, or was tried.
                 State::Dirty | State::Failed | State::Held

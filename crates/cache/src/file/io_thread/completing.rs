@@ -20,7 +20,7 @@ use crate::pages::WakeMessage;
 
 /// The run that is being completed, if there is one. Kept from one to the next for its memory.
 #[derive(Debug, Default)]
-pub(crate) struct Completing {
+pub(super) struct Completing {
     run: Option<Noted>,
     /// Its frames, and when they became busy.
     frames: Vec<(FrameId, BusyGeneration)>,
