@@ -13,9 +13,7 @@ use unherd_sys::{
 };
 
 use crate::error::{BuildError, Error, MemoryFor};
-use crate::file::{
-    ContiguousFrames, Core, FLUSH_BEHIND_BYTES, File, Files, OpenOptions, Owner, Source, capacity,
-};
+use crate::file::{ContiguousFrames, Core, File, Owner, Source, capacity};
 use crate::frames::policy::PolicyKind;
 use crate::frames::turns::Turns;
 use crate::frames::{Alarm, FrameMemory, Frames, MIN_FRAMES, Pools, Supply};
@@ -24,6 +22,7 @@ use crate::io::{Engine, RunBuffers};
 use crate::latch::Latch;
 use crate::pages::{Index, Pages};
 use crate::reasons::Reasons;
+use crate::state::{FLUSH_BEHIND_BYTES, Files, OpenOptions};
 use crate::stats::{Counters, Stats};
 
 /// Sizes that a page may have, if they are powers of two.

@@ -51,15 +51,17 @@
 //! written back, as far as the device had time ([`CacheBuilder::dirty_expire`]). What follows for
 //! databases stands at [`File`].
 //!
-//! Where to read: four rooms, each of which knows only those before it. `frames/`: the states of a
+//! Where to read: five rooms, each of which knows only those before it. `frames/`: the states of a
 //! frame and the invariants (`frame.rs`), the waiters for one (`waiters.rs`). `pages/`: the way to
 //! a page that is there (`hit.rs`, `peek.rs`), how a page comes into a frame and leaves it
-//! (`resident.rs`), which one goes (`evict.rs`). `io/`: runs and the queue of transfers. `file/`:
-//! the way to a page that is not there (`read.rs`, `async_read.rs` for tasks), the write path
-//! (`overwrite.rs`, `change.rs`, `page_mut.rs`), what becomes of dirty pages (`writeback.rs`,
+//! (`resident.rs`), which one goes (`evict.rs`). `io/`: runs and the queue of transfers. `state/`:
+//! what all handles of an open file share (`file_state.rs`) and what it is made of, such as what a
+//! sync may promise (`durability.rs`) and the streams in which it is read (`readahead.rs`).
+//! `file/`: the way to a page that is not there (`read.rs`, `async_read.rs` for tasks), the write
+//! path (`overwrite.rs`, `change.rs`, `page_mut.rs`), what becomes of dirty pages (`writeback.rs`,
 //! `flush.rs`, `expiry.rs`), the waits for a frame (`reclaim.rs`) and for room (`throttle.rs`),
-//! holes and reservations (`space.rs`), page hooks (`page_hook.rs`), contiguous memory
-//! (`contiguous.rs`), the I/O thread (`io_thread.rs`), and what all share (`core.rs`).
+//! holes and reservations (`space.rs`), contiguous memory (`contiguous.rs`), the I/O thread
+//! (`io_thread.rs`), and what these share (`core.rs`).
 
 #![cfg_attr(
     not(feature = "async"),
@@ -93,6 +95,8 @@ mod rounds;
 #[cfg(all(test, shuttle))]
 mod shuttle;
 #[cfg(not(loom))]
+mod state;
+#[cfg(not(loom))]
 mod stats;
 #[cfg(not(loom))]
 mod stripe;
@@ -101,15 +105,13 @@ mod stripe;
 pub use {
     cache::{Cache, CacheBuilder},
     error::{BuildError, Error, MemoryFor, Operation},
-    file::{
-        Advice, ContiguousFrames, Direct, File, OpenOptions, OwnedPageGuard, PageHook, PageMut,
-        PageStream,
-    },
+    file::{ContiguousFrames, File, OwnedPageGuard, PageMut, PageStream},
     frames::MIN_FRAMES,
     frames::policy::{self, PolicyKind},
     io::Io,
     page::PageNo,
     pages::{PageGuard, Peek, Torn},
+    state::{Advice, Direct, OpenOptions, PageHook},
     stats::Stats,
     unherd_sys::{Device, Errno, QueueKind, Topology},
 };

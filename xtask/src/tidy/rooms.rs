@@ -1,4 +1,5 @@
-//! The rooms of the cache: `frames`, `pages`, `io` and `file`, and who may look into which.
+//! The rooms of the cache: `frames`, `pages`, `io`, `state` and `file`, and who may look into
+//! which.
 //!
 //! What lies beside them is the ground, on which all stand; on top are the cache itself and the
 //! simulation, which may name everything.
@@ -10,14 +11,15 @@ use super::source::Source;
 const CRATE: &str = "crates/cache/src/";
 
 /// Each room, and those that it must not name.
-const ABOVE: [(&str, &[&str]); 4] = [
-    ("frames", &["pages", "io", "file", "cache"]),
-    ("pages", &["io", "file", "cache"]),
-    ("io", &["pages", "file", "cache"]),
+const ABOVE: [(&str, &[&str]); 5] = [
+    ("frames", &["pages", "io", "state", "file", "cache"]),
+    ("pages", &["io", "state", "file", "cache"]),
+    ("io", &["pages", "state", "file", "cache"]),
+    ("state", &["file", "cache"]),
     ("file", &["cache"]),
 ];
 
-const GROUND: &[&str] = &["frames", "pages", "io", "file", "cache"];
+const GROUND: &[&str] = &["frames", "pages", "io", "state", "file", "cache"];
 
 /// Files that may name everything.
 const TOP: [&str; 3] = ["lib", "cache", "shuttle"];
@@ -58,6 +60,7 @@ mod tests {
         assert_eq!(found("io/run.rs", text), 2);
         assert_eq!(found("io/run.rs", "use crate::{cache::Cache, frames::Pin};\n"), 1);
         assert_eq!(found("latch.rs", text), 2);
+        assert_eq!(found("state/table.rs", text), 1);
         assert_eq!(found("file/fill.rs", text), 0);
         assert_eq!(found("cache.rs", text), 0);
     }

@@ -53,15 +53,16 @@ use unherd_sys::Timestamp;
 use unherd_sys::primitives::Arc;
 
 use crate::Error;
+use crate::file::Core;
 use crate::file::fill::{BegunFill, delivered, finish};
 use crate::file::reclaim::{Attempt, Attempts};
-use crate::file::runs::{Engine, Fill};
 use crate::file::ticket::Ticket;
-use crate::file::{Core, FileState};
 use crate::frames::{Claim, Pin};
 use crate::io::TransferError;
 use crate::page::{PageKey, PageNo};
 use crate::pages::{Busy, FillReservation, Lookup, PageGuard, WakeMessage, Want};
+use crate::state::FileState;
+use crate::state::runs::{Engine, Fill};
 use crate::stats::Count;
 
 /// A page that a task has announced, and has no frame for yet.

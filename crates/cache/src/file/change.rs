@@ -19,13 +19,14 @@ use std::ops::Range;
 use unherd_sys::primitives::{Arc, Ordering};
 
 use crate::Error;
-use crate::file::room::Reserved;
 #[cfg(test)]
 use crate::file::steps;
-use crate::file::{ChangingPages, Core, FileState};
+use crate::file::{ChangingPages, Core};
 use crate::frames::{Claim, Pin, State, Word, try_for_a_moment};
 use crate::page::{FrameId, PageKey, PageNo};
 use crate::pages::{Busy, Entry, FillReservation, ShardGuard, Want, Work};
+use crate::state::FileState;
+use crate::state::room::Reserved;
 use crate::stats::Count;
 
 /// How often a writer looks at a page at rest that is pinned. Most pins are gone after some loads,

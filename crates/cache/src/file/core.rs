@@ -9,8 +9,6 @@ use unherd_sys::{Errno, ForkMark};
 
 use crate::Error;
 use crate::error::Operation;
-use crate::file::runs::RunPages;
-use crate::file::{FileState, Files, TRUNCATED};
 use crate::frames::turns::Turns;
 use crate::frames::{FrameMemory, Frames, Held, Supply};
 use crate::io::Transfers;
@@ -18,6 +16,8 @@ use crate::latch::Latch;
 use crate::page::{PageKey, PageNo};
 use crate::pages::Pages;
 use crate::reasons::Reasons;
+use crate::state::runs::RunPages;
+use crate::state::{FileState, Files, TRUNCATED};
 use crate::stats::Counters;
 
 /// One cache, without its handles.

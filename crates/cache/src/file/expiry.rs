@@ -27,9 +27,10 @@ use std::time::Duration;
 
 use unherd_sys::primitives::Arc;
 
-use crate::file::{Core, FileState};
+use crate::file::Core;
 use crate::frames::State;
 use crate::page::PageNo;
+use crate::state::FileState;
 
 /// Pages that are looked at before the I/O thread sees to transfers that have ended.
 const LOOKS: usize = 256;

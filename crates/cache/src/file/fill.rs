@@ -7,12 +7,12 @@
 use unherd_sys::Errno;
 use unherd_sys::primitives::Arc;
 
-use crate::file::runs::{Fill, Run, RunPages};
-use crate::file::{FileState, TRUNCATED};
 use crate::frames::{Claim, Pin, State};
 use crate::io::Moved;
 use crate::page::PageKey;
 use crate::pages::{FillReservation, Pages, WakeMessage};
+use crate::state::runs::{Fill, Run, RunPages};
+use crate::state::{FileState, TRUNCATED};
 use crate::stats::Count;
 
 /// The page is not brought in after all. The waiters for it look again.

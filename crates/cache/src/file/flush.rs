@@ -4,10 +4,11 @@ use unherd_sys::primitives::{Arc, Ordering};
 
 use crate::Error;
 use crate::error::Operation;
-use crate::file::{ChangingPages, Core, DeviceLen, Failure, FileState};
+use crate::file::{ChangingPages, Core};
 use crate::frames::State;
 use crate::latch::AloneGuard;
 use crate::page::{ALL_PAGES, FrameId, PageNo, PageRange, joined};
+use crate::state::{DeviceLen, Failure, FileState};
 use crate::stats::Count;
 
 /// How often the last handle tries to write back what fails, before it gives up.

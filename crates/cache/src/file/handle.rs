@@ -9,10 +9,11 @@ use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, Ordering, thread};
 use crate::error::Error;
 use crate::file::overwrite::try_overwrite;
 use crate::file::pieces::Calls;
-use crate::file::{Advice, Core, Failure, FileState, OpenOptions, Owner, PageMut, Source, Streams};
+use crate::file::{Core, Owner, PageMut, Source};
 use crate::foreign_code::is_in_foreign_code;
 use crate::page::{PageNo, PageRange};
 use crate::pages::{Copied, PageGuard, Peek, Torn};
+use crate::state::{Advice, Failure, FileState, OpenOptions, Streams};
 
 /// A handle of an open file.
 ///

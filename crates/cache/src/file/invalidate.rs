@@ -7,10 +7,11 @@ use std::ops::Range;
 
 use crate::Error;
 use crate::error::Operation;
-use crate::file::{ChangingPages, DeviceLen, File};
+use crate::file::{ChangingPages, File};
 use crate::frames::State;
 use crate::page::{PageKey, PageNo};
 use crate::pages::{Pages, Want};
+use crate::state::DeviceLen;
 
 impl File {
     /// Forgets what the cache has of the bytes in `range`, whole pages at a time, so that the next

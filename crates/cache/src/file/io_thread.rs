@@ -3,11 +3,11 @@
 
 use unherd_sys::{Completion, Deadline, Timestamp};
 
-use crate::file::runs::{Engine, RunPages};
 use crate::file::ticket::fill_slot;
 use crate::file::{Core, Expired};
 use crate::frames::Alarm;
 use crate::io::TransferError;
+use crate::state::runs::{Engine, RunPages};
 
 mod completing;
 use completing::Completing;

@@ -30,11 +30,12 @@ use unherd_sys::primitives::{Arc, Ordering};
 use unherd_sys::{Deadline, Errno, OpenError, OpenHow, Opened, Timestamp};
 
 use crate::error::Error;
-use crate::file::table::Lock;
-use crate::file::{ChangingPages, Core, Direct, FileState, OpenOptions, Remains};
+use crate::file::{ChangingPages, Core};
 use crate::frames::State;
 use crate::io::Engine;
 use crate::page::{ALL_PAGES, PageNo};
+use crate::state::table::Lock;
+use crate::state::{Direct, FileState, OpenOptions, Remains};
 
 /// Between two looks at a lock that somebody else holds.
 const LOCK_PAUSE_MIN: Duration = Duration::from_millis(1);

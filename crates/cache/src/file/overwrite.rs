@@ -21,9 +21,10 @@
 //! before the cut. If the right side's does, either `before` is older, and the left side's fails;
 //! or it is the word of a frame that was published later, and then the new length is seen.
 
+use crate::file::Core;
 #[cfg(test)]
 use crate::file::steps;
-use crate::file::{Core, FileState};
+use crate::state::FileState;
 
 /// Writes `bytes` at `offset`, if they lie in one page, and that is dirty; whether it did. What
 /// `follows` the last write is no further use of the page.

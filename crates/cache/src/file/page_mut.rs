@@ -13,12 +13,13 @@ use std::ops::{Deref, Range};
 use unherd_sys::primitives::{Arc, thread};
 
 use crate::Error;
-use crate::file::holds::HoldBefore;
-use crate::file::own_pages::OwnPage;
-use crate::file::{Core, FileState};
+use crate::file::Core;
 use crate::frames::Claim;
 use crate::latch::InsideGuard;
 use crate::page::{PageKey, PageNo};
+use crate::state::FileState;
+use crate::state::holds::HoldBefore;
+use crate::state::own_pages::OwnPage;
 
 /// A page that this thread alone may read and write, until it drops it; see
 /// [`File::page_mut`](crate::File::page_mut).

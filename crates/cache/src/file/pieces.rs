@@ -12,8 +12,8 @@ use std::cell::Cell;
 
 use unherd_sys::primitives::thread_local;
 
-use crate::file::FileState;
 use crate::page::FileId;
+use crate::state::FileState;
 
 /// Which calls go on where one of them ended.
 #[derive(Debug, Clone, Copy)]

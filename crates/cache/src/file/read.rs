@@ -11,10 +11,9 @@ use unherd_sys::primitives::Arc;
 use unherd_sys::{Errno, Timestamp};
 
 use crate::Error;
+use crate::file::Core;
 use crate::file::fill::{BegunFill, delivered, finish};
-use crate::file::runs::{Fill, Run};
 use crate::file::ticket::Ticket;
-use crate::file::{Core, FileState};
 use crate::foreign_code::is_in_foreign_code;
 use crate::frames::{Claim, Pin};
 use crate::page::{PageKey, PageNo};
@@ -22,6 +21,8 @@ use crate::pages::{
     Busy, FillReservation, Lookup, PageGuard, Peek, Seen, TooManyPins, Torn, WakeMessage, Want,
     Work,
 };
+use crate::state::FileState;
+use crate::state::runs::{Fill, Run};
 use crate::stats::Count;
 
 /// Looks without a pin, before the page is pinned.
@@ -292,7 +293,8 @@ mod tests {
 
     use super::*;
     use crate::Cache;
-    use crate::file::{OpenOptions, Source};
+    use crate::file::Source;
+    use crate::state::OpenOptions;
 
     /// The failure of one read must not reach the waiters for the next read of the page.
     #[test]

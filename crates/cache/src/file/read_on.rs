@@ -8,13 +8,14 @@ use std::ops::Range;
 
 use unherd_sys::primitives::Arc;
 
+use crate::file::Core;
 use crate::file::fill::finish;
-use crate::file::readahead::{Limits, asks};
-use crate::file::runs::{Engine, Fill};
-use crate::file::{Core, FileState};
 use crate::frames::Claim;
 use crate::io::TransferError;
 use crate::page::{PageKey, PageNo};
+use crate::state::FileState;
+use crate::state::readahead::{Limits, asks};
+use crate::state::runs::{Engine, Fill};
 
 impl Core {
     /// Frames for a missing page, and for those that follow it and are to be read with it, as far

@@ -17,13 +17,14 @@ use unherd_sys::primitives::Ordering;
 use unherd_sys::{Deadline, Timestamp};
 
 use crate::Error;
-use crate::file::durability::RETRY_AFTER;
+use crate::file::Core;
 use crate::file::throttle::ThrottleState;
-use crate::file::{Core, FileState};
 use crate::frames::Claim;
 use crate::frames::waiters::LOOK;
 use crate::page::{FrameId, PageKey};
 use crate::pages::Found;
+use crate::state::FileState;
+use crate::state::durability::RETRY_AFTER;
 
 /// How long a thread waits for a frame, at least, before it is overdue. With twice that the longest
 /// random write of 512 threads is a fifth longer.

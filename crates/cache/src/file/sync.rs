@@ -5,8 +5,9 @@ use std::ops::Range;
 use unherd_sys::primitives::{Arc, Ordering};
 
 use crate::error::Error;
-use crate::file::{Core, Failure, File, FileState};
+use crate::file::{Core, File};
 use crate::page::ALL_PAGES;
+use crate::state::{Failure, FileState};
 
 impl File {
     /// Returns once everything that was written to the file before, by any handle, is on stable

@@ -8,12 +8,13 @@ use unherd_sys::primitives::{Arc, Ordering};
 use unherd_sys::{Deadline, Timestamp};
 
 use crate::Error;
-use crate::file::durability::RETRY_AFTER;
-use crate::file::room::{Reserved, tag_of};
-use crate::file::{Core, FileState};
+use crate::file::Core;
 use crate::frames::Word;
 use crate::frames::room::{BUSY, is_handed_room};
 use crate::page::PageNo;
+use crate::state::FileState;
+use crate::state::durability::RETRY_AFTER;
+use crate::state::room::{Reserved, tag_of};
 use crate::stats::Count;
 
 /// Unclean pages that are looked at under one lock.

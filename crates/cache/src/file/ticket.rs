@@ -4,10 +4,10 @@ use unherd_sync::{Outcome, Wait, WaitKey};
 use unherd_sys::Errno;
 use unherd_sys::primitives::{Arc, AtomicBool, Ordering};
 
-use crate::file::runs::{Engine, Run};
 use crate::frames::Pin;
 use crate::page::PageKey;
 use crate::pages::{Pages, Want};
+use crate::state::runs::{Engine, Run};
 
 /// The right to what a read will put into its slot: a pin, or an error.
 #[must_use]

@@ -12,16 +12,17 @@ use unherd_sys::primitives::Arc;
 
 use crate::Error;
 use crate::error::Operation;
-use crate::file::room::tag_of;
-use crate::file::runs::{Run, RunPages, WriteBack};
+use crate::file::Core;
 #[cfg(test)]
 use crate::file::steps;
-use crate::file::write_behind::GoesOn;
-use crate::file::{Core, FileState};
 use crate::frames::{Lent, State, Word, try_for_a_moment};
 use crate::io::{Moved, RunBuffer, TransferError};
 use crate::page::{ALL_PAGES, FrameId, PageKey, PageNo, PageRange};
 use crate::pages::{ShardGuard, Want};
+use crate::state::FileState;
+use crate::state::room::tag_of;
+use crate::state::runs::{Run, RunPages, WriteBack};
+use crate::state::write_behind::GoesOn;
 use crate::stats::Count;
 
 /// A page whose write-back has begun.

@@ -1,5 +1,5 @@
 //! Writers that wait for *room*: until one page more of their file may be newer than the device;
-//! and what they are told. How room is counted stands in `file/room.rs`, how it is made in
+//! and what they are told. How room is counted stands in `state/room.rs`, how it is made in
 //! `file/throttle.rs`.
 //!
 //! | what happens | who is told |

@@ -11,12 +11,13 @@
 use unherd_sys::Errno;
 use unherd_sys::primitives::Arc;
 
-use crate::file::runs::{Engine, RunPages, WriteBack};
+use crate::file::Core;
 use crate::file::ticket::fill_slot;
-use crate::file::{Core, FileState};
 use crate::io::{RunBuffer, TransferError};
 use crate::page::{BusyGeneration, FrameId, PageNo};
 use crate::pages::WakeMessage;
+use crate::state::FileState;
+use crate::state::runs::{Engine, RunPages, WriteBack};
 
 /// The run that is being completed, if there is one. Kept from one to the next for its memory.
 #[derive(Debug, Default)]

@@ -7,8 +7,8 @@ use unherd_testkit::block_on;
 use unherd_testkit::{Seed, SimDevice};
 
 use crate::file::Core;
-use crate::file::runs::Engine;
 use crate::io::{OWN_READS_MAX, READS_MAX};
+use crate::state::runs::Engine;
 use crate::{Advice, Cache, File, Io, OpenOptions, PageNo};
 
 const PAGE: usize = 512;

@@ -8,10 +8,10 @@
 use unherd_sys::primitives::Arc;
 use unherd_sys::{DeviceFile, Errno};
 
-use crate::file::FileState;
 use crate::frames::{Claim, FrameMemory, Lent};
 use crate::io::{self, Payload, RunBuffer, RunFrames, TransferError};
 use crate::page::{PageKey, PageNo};
+use crate::state::FileState;
 
 pub(crate) type Run = io::Run<RunPages>;
 pub(crate) type Engine = io::Engine<RunPages>;

@@ -5,8 +5,8 @@
 use unherd_sync::Tag;
 use unherd_sys::primitives::Ordering;
 
-use crate::file::{FileState, Files};
 use crate::frames::Supply;
+use crate::state::{FileState, Files};
 
 /// Room for one page of the file, if it `is_held`: counted as a page that is newer than the device.
 /// Given back when dropped.

@@ -6,14 +6,14 @@ use unherd_sys::primitives::{Arc, AtomicU64, Ordering};
 use unherd_sys::{DeviceFile, Errno, Identity};
 
 use crate::error::{Error, Operation};
-use crate::file::holds::Holds;
-use crate::file::write_behind::FilledPages;
-use crate::file::{Durability, Failure, Hook, PageSet, Streams, Unflushed, Unwritten};
 use crate::foreign_code::run_foreign;
 use crate::latch::{Latch, StripedLatch};
 use crate::page::{ALL_PAGES, FileId, PageKey, PageNo, PageRange};
 use crate::ranked::{Ranked, rank};
 use crate::rounds::Rounds;
+use crate::state::holds::Holds;
+use crate::state::write_behind::FilledPages;
+use crate::state::{Durability, Failure, Hook, PageSet, Streams, Unflushed, Unwritten};
 
 /// What the handles of one file share.
 #[derive(Debug)]

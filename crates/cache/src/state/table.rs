@@ -9,14 +9,14 @@ use unherd_sys::primitives::{Arc, AtomicU64, AtomicUsize, Ordering};
 use unherd_sys::{DeviceFile, Identity, Opened};
 
 use crate::error::Error;
-use crate::file::preallocated::Left;
-use crate::file::{Durability, FileState, OpenOptions, Remains, Unflushed, Unwritten};
 use crate::frames::Claim;
 use crate::latch::{Latch, StripedLatch};
 use crate::page::{FileId, FrameId, PageKey};
 use crate::pages::{Pages, Promises};
 use crate::ranked::{Ranked, rank};
 use crate::rounds::Rounds;
+use crate::state::preallocated::Left;
+use crate::state::{Durability, FileState, OpenOptions, Remains, Unflushed, Unwritten};
 
 #[derive(Debug)]
 struct Entry {

@@ -23,7 +23,7 @@ use unherd_sys::{Errno, Timestamp};
 
 use crate::Error;
 use crate::error::Operation;
-use crate::file::DeviceLen;
+use crate::state::DeviceLen;
 
 /// How long nobody but a sync or close repeats writes of a file after one has failed.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(100);

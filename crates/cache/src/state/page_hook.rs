@@ -9,9 +9,9 @@ use std::fmt;
 use unherd_sys::Errno;
 use unherd_sys::primitives::Arc;
 
-use crate::file::TRUNCATED;
 use crate::foreign_code::run_foreign;
 use crate::page::PageNo;
+use crate::state::TRUNCATED;
 
 /// What is done to each page of a file before it is written to the device, and after it was read
 /// from it: a checksum, encryption; see [`OpenOptions::page_hook`](crate::OpenOptions::page_hook).

@@ -8,10 +8,10 @@
 
 use std::ops::Range;
 
-use crate::file::Advice;
-use crate::file::preallocated::{Left, Preallocated};
 use crate::frames::turns::Turn;
 use crate::frames::{Claim, EXTENT};
+use crate::state::Advice;
+use crate::state::preallocated::{Left, Preallocated};
 
 /// Streams of one file that are remembered.
 const STREAMS: usize = 8;

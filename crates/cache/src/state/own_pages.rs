@@ -19,10 +19,10 @@ use std::cell::RefCell;
 use unherd_sys::primitives::thread_local;
 
 use crate::Error;
-use crate::file::FileState;
 use crate::latch::InsideGuard;
 use crate::page::{PageKey, PageNo};
 use crate::pages::Pages;
+use crate::state::FileState;
 
 thread_local! {
     /// The pages that this thread holds; few.

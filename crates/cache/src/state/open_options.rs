@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use unherd_sys::primitives::Arc;
 
-use crate::file::Hook;
-use crate::file::page_hook::PageHook;
+use crate::state::Hook;
+use crate::state::page_hook::PageHook;
 
 /// What to do where the file system refuses direct I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
