@@ -5,8 +5,8 @@
 //! The last line of its output is a JSON object with records in a second for each phase. Everything
 //! that is read is compared with what was written. Memory is bounded from outside (a memory
 //! cgroup): SQLite's own cache is 2 MiB on all sides; with `unix` the rest is the kernel's page
-//! cache. With `unherd` the cache has what SQLite, its journals and temporary files do not take: 10
-//! MiB while it reads, 21 while it writes, and 44 with a WAL, which is read again from the kernel's
+//! cache. With `unherd` the cache has what SQLite, its journals and temporary files do not take: 9
+//! MiB while it reads, 15 while it writes, and 44 with a WAL, which is read again from the kernel's
 //! page cache; and 3 % of all for what the cache keeps about its pages. So it is resized before
 //! reads and before writes, which is not in the time of any phase. The kernel's cache makes such
 //! room by itself.
@@ -27,14 +27,14 @@ use unherd::{Cache, Timestamp};
 const VALUE_BYTES: usize = 400;
 /// What the cache leaves to SQLite, to journals and to temporary files: while it writes with a
 /// rollback journal, and with a WAL; and while it reads.
-const WRITE_REST_MIB: usize = 21;
+const WRITE_REST_MIB: usize = 15;
 const WAL_REST_MIB: usize = 44;
-const READ_REST_MIB: usize = 10;
+const READ_REST_MIB: usize = 9;
 /// What the cache keeps about its pages, which is made for as many as it may ever have.
 const BOOKKEEPING_PCT: usize = 3;
 /// Records of one transaction.
 const BATCH: u64 = 1000;
-const UPDATES: u64 = 5000;
+const UPDATES: u64 = 20_000;
 const POINTS: u64 = 20_000;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
