@@ -5,9 +5,9 @@
 //! come before it, so never two of one rank. No lock is held across I/O or a wait.
 //!
 //! Not ranked: a bucket of a wait table, under which a waiter looks at its condition, comes before
-//! all (so nobody is woken with a ranked lock held); the I/O thread's slots, its alarm, the
-//! workers' queue, the rounds of a sync, the latest write error, the absent frames and the two
-//! locks of the frame usage are taken with no other.
+//! all (so nobody is woken with a ranked lock held); the I/O thread's slots, its alarm, the rounds
+//! of a sync, the latest write error, the absent frames and the two locks of the frame usage are
+//! taken with no other.
 
 use std::ops::{Deref, DerefMut};
 
