@@ -1,11 +1,11 @@
-//! A connection's database file. What goes wrong becomes SQLite's code for it.
+//! A connection's database file, or its WAL. What goes wrong becomes SQLite's code for it.
 
 use std::ffi::c_int;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use rusqlite::ffi;
 use unherd::{Cache, File, OpenOptions, OwnedPageGuard, PageNo};
@@ -23,11 +23,14 @@ pub(crate) struct Files {
     fetched: Arc<AtomicUsize>,
 }
 
-/// One connection's file.
+/// One connection's database, or its WAL, whose lock SQLite does not take.
 pub(crate) struct Database {
     pub(crate) lock: Lock,
     cache: Cache,
     file: Arc<File>,
+    is_wal: bool,
+    /// A database's WAL, while it is open.
+    wal: Weak<File>,
     /// The name it was opened by, and whose it was then.
     name: PathBuf,
     identity: Identity,
@@ -51,7 +54,7 @@ impl Files {
         Self { cache, fetched: Arc::default() }
     }
 
-    /// Opens a database as `flags` say, and gives the flags that came true.
+    /// Opens a database or a WAL as `flags` say, and gives the flags that came true.
     pub(crate) fn open(&self, path: &Path, flags: c_int) -> Result<(Database, c_int), c_int> {
         let create = flags & ffi::SQLITE_OPEN_CREATE != 0;
         let write = flags & ffi::SQLITE_OPEN_READWRITE != 0;
@@ -74,6 +77,8 @@ impl Files {
             lock: Lock::new(Shared::of(identity)),
             cache: self.cache.clone(),
             file: Arc::new(file),
+            is_wal: flags & ffi::SQLITE_OPEN_WAL != 0,
+            wal: Weak::new(),
             name: path.to_owned(),
             identity,
             fetched: Vec::new(),
@@ -111,8 +116,13 @@ impl Database {
         }
     }
 
+    /// The first bytes of a WAL, by which it is begun again, go to the file before what follows
+    /// them: else a killed process might leave the old ones, and some frames that belong to them.
     pub(crate) fn write(&self, bytes: &[u8], offset: u64) -> c_int {
-        done(self.file.write_all_at(bytes, offset), ffi::SQLITE_IOERR_WRITE)
+        match done(self.file.write_all_at(bytes, offset), ffi::SQLITE_IOERR_WRITE) {
+            ffi::SQLITE_OK if self.is_wal && offset == 0 => self.write_back(),
+            written => written,
+        }
     }
 
     /// A checkpoint that has written all frames of the WAL ends by this call, and only if it
@@ -143,6 +153,16 @@ impl Database {
     /// `synchronous=OFF` SQLite asks for no more.
     pub(crate) fn write_back(&self) -> c_int {
         done(self.file.write_back(), ffi::SQLITE_IOERR_WRITE)
+    }
+
+    /// As [`Self::write_back`], for what a commit has added to the WAL.
+    pub(crate) fn write_back_wal(&self) -> c_int {
+        let written = self.wal.upgrade().map_or(Ok(()), |wal| wal.write_back());
+        done(written, ffi::SQLITE_IOERR_WRITE)
+    }
+
+    pub(crate) fn keep_wal(&mut self, wal: &Self) {
+        self.wal = Arc::downgrade(&wal.file);
     }
 
     /// Whether the name is no file's now, or another's.

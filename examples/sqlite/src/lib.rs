@@ -1,5 +1,5 @@
-//! A SQLite VFS whose database files lie in an [`unherd::Cache`]. Journals, WAL and temporary files
-//! are the unix VFS's.
+//! A SQLite VFS whose databases and WALs lie in an [`unherd::Cache`]. Rollback journals and
+//! temporary files are the unix VFS's.
 //!
 //! ```no_run
 //! use rusqlite::{Connection, OpenFlags};
@@ -37,10 +37,10 @@
 //!
 //! # Killed processes and power cuts
 //!
-//! What a commit changed in the cache is written to the file before the commit ends (with a WAL,
-//! before a checkpoint ends), whatever `synchronous` is. So `kill -9` loses no commit and damages
-//! nothing, with `synchronous=OFF` as well: the journal and the WAL are in the kernel's page cache,
-//! if they are files (with `journal_mode` `MEMORY` and `OFF` there is none).
+//! What a commit changed in the cache is written to the file before the commit ends, whatever
+//! `synchronous` is: pages of the database, or with a WAL its part of that, whose pages go to the
+//! database before a checkpoint ends. So `kill -9` loses no commit and damages nothing, with
+//! `synchronous=OFF` as well, unless the journal is no file (`journal_mode` `MEMORY` and `OFF`).
 //! With `OFF` a power cut may damage the database, as with the unix VFS. `NORMAL` with a WAL is as
 //! there too: a power cut may lose the last commits, and damages nothing.
 //!

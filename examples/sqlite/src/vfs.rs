@@ -1,4 +1,4 @@
-//! SQLite's interface of C: a VFS, and the methods of its database files.
+//! SQLite's interface of C: a VFS, and the methods of its databases and WALs.
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::io;
@@ -57,21 +57,33 @@ unsafe extern "C" fn open(
 ) -> c_int {
     // SAFETY: SQLite passes the VFS of `register`, whose state is never freed.
     let state = unsafe { &*(*vfs).pAppData.cast::<Vfs>() };
-    if flags & ffi::SQLITE_OPEN_MAIN_DB == 0 || name.is_null() {
-        // SAFETY: `unix` is registered and has an xOpen; `out` has at least its szOsFile bytes.
-        return unsafe {
-            ((*state.unix).xOpen)
-                .map_or(ffi::SQLITE_CANTOPEN, |open| open(state.unix, name, out, flags, out_flags))
-        };
+    let is_wal = flags & ffi::SQLITE_OPEN_WAL != 0;
+    if !is_wal && flags & ffi::SQLITE_OPEN_MAIN_DB == 0 || name.is_null() {
+        // SAFETY: as this function's caller promises.
+        return unsafe { open_by_unix(state.unix, name, out, flags, out_flags) };
     }
     // SAFETY: `out` has szOsFile bytes, and no methods means that SQLite will not close it.
     unsafe { (*out).pMethods = std::ptr::null() };
     // SAFETY: not null, so a C string.
     let path = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(name) }.to_bytes()));
+    let flags = if is_wal {
+        // SAFETY: as this function's caller promises.
+        match unsafe { make_wal(state.unix, name, out, flags, path.exists()) } {
+            Ok(flags) => flags & !ffi::SQLITE_OPEN_CREATE,
+            Err(code) => return code,
+        }
+    } else {
+        flags
+    };
     let (database, flags) = match state.files.open(path, flags) {
         Ok((database, flags)) => (Box::into_raw(Box::new(database)), flags),
         Err(code) => return code,
     };
+    if is_wal {
+        // SAFETY: SQLite opens a WAL by the name that it made for a database's pager, whose file
+        // this VFS has opened, and which no other thread uses now.
+        unsafe { self::database(ffi::sqlite3_database_file_object(name)).keep_wal(&*database) };
+    }
     let handle = Handle { base: ffi::sqlite3_file { pMethods: &METHODS }, database };
     // SAFETY: `out` has szOsFile bytes, at least those of a Handle, aligned by SQLite to 8.
     unsafe { out.cast::<Handle>().write(handle) };
@@ -80,6 +92,51 @@ unsafe extern "C" fn open(
         unsafe { *out_flags = flags };
     }
     ffi::SQLITE_OK
+}
+
+/// # Safety
+/// As for an xOpen.
+unsafe fn open_by_unix(
+    unix: *mut ffi::sqlite3_vfs,
+    name: *const c_char,
+    out: *mut ffi::sqlite3_file,
+    flags: c_int,
+    out_flags: *mut c_int,
+) -> c_int {
+    // SAFETY: `unix` is registered; `out` has at least its szOsFile bytes.
+    unsafe {
+        ((*unix).xOpen).map_or(ffi::SQLITE_CANTOPEN, |open| open(unix, name, out, flags, out_flags))
+    }
+}
+
+/// Makes the WAL as the unix VFS does: with the database's owner and mode, and on stable storage if
+/// it is new. Gives the flags that came true; `out` is closed then.
+///
+/// # Safety
+/// As for an xOpen.
+unsafe fn make_wal(
+    unix: *mut ffi::sqlite3_vfs,
+    name: *const c_char,
+    out: *mut ffi::sqlite3_file,
+    mut flags: c_int,
+    is_there: bool,
+) -> Result<c_int, c_int> {
+    // SAFETY: as the caller promises.
+    let opened = unsafe { open_by_unix(unix, name, out, flags, &raw mut flags) };
+    if opened != ffi::SQLITE_OK {
+        return Err(opened);
+    }
+    // SAFETY: it has been opened, so it has methods, which are called in turn, the last to close
+    // it; `out` is as SQLite passed it then.
+    let synced = unsafe {
+        let methods = &*(*out).pMethods;
+        let sync = methods.xSync.filter(|_| !is_there);
+        let synced = sync.map_or(ffi::SQLITE_OK, |sync| sync(out, ffi::SQLITE_SYNC_NORMAL));
+        methods.xClose.map(|close| close(out));
+        (*out).pMethods = std::ptr::null();
+        synced
+    };
+    if synced == ffi::SQLITE_OK { Ok(flags) } else { Err(synced) }
 }
 
 /// # Safety
@@ -182,8 +239,9 @@ unsafe extern "C" fn file_control(
     // SAFETY: a file of `open`.
     let database = unsafe { database(file) };
     match control {
-        // The end of a commit without a WAL, whatever `synchronous` is.
+        // The end of a commit, whatever `synchronous` is: without a WAL, and with one.
         ffi::SQLITE_FCNTL_SYNC => database.write_back(),
+        ffi::SQLITE_FCNTL_COMMIT_PHASETWO => database.write_back_wal(),
         ffi::SQLITE_FCNTL_CKPT_DONE => database.end_checkpoint(),
         ffi::SQLITE_FCNTL_HAS_MOVED => {
             // SAFETY: a place for the answer.

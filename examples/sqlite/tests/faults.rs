@@ -1,16 +1,22 @@
 //! What must not go wrong where locks, pins, names and kills meet.
 
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use tempfile::TempDir;
 use unherd::device::{
-    Completion, DeviceFile, IoBufs, OpenError, OpenHow, Opened, QueueKind, Transfer,
+    Completion, DeviceFile, IoBuf, IoBufs, OpenError, OpenHow, Opened, QueueKind, Transfer,
 };
 use unherd::{Cache, Deadline, Device, DirectDevice, Errno, Io};
+
+const PAGE_BYTES: usize = 4096;
+const EXCLUSIVE_WAL_OFF: &str = "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL;
+    PRAGMA wal_autocheckpoint=9; PRAGMA synchronous=OFF";
 
 fn open(path: &Path, vfs: &str) -> rusqlite::Result<Connection> {
     Connection::open_with_flags_and_vfs(path, OpenFlags::default(), vfs)
@@ -22,7 +28,7 @@ fn dir() -> TempDir {
 
 fn cache(pages: usize) -> Cache {
     let frame_wait = Duration::from_millis(100);
-    Cache::builder().capacity(pages * 4096).frame_wait(frame_wait).build().unwrap()
+    Cache::builder().capacity(pages * PAGE_BYTES).frame_wait(frame_wait).build().unwrap()
 }
 
 fn integrity(connection: &Connection) -> String {
@@ -128,8 +134,7 @@ fn commits_without_syncs_and_dies() {
 
 #[test]
 fn kill_without_syncs_damages_nothing() {
-    let wal = "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=9";
-    for setup in ["PRAGMA synchronous=OFF", &format!("{wal}; PRAGMA synchronous=OFF")] {
+    for setup in ["PRAGMA synchronous=OFF", EXCLUSIVE_WAL_OFF] {
         let dir = dir();
         let path = dir.path().join("data.db");
         let mut child = Command::new(std::env::current_exe().unwrap());
@@ -144,19 +149,67 @@ fn kill_without_syncs_damages_nothing() {
     }
 }
 
-/// The process that `failed_checkpoint_keeps_the_wal` starts. It writes to a file how many commits
-/// have succeeded.
+/// The process that `kill_at_any_write_loses_no_commit` starts: it dies in its write of a given
+/// number. It adds a byte to a file for each commit: its rows.
+#[test]
+fn commits_and_dies_at_a_write() {
+    let Ok(path) = std::env::var("SQLITE_DYING_DATABASE") else { return };
+    let left = std::env::var("SQLITE_DYING_AT").unwrap().parse().unwrap();
+    let device = TestDevice::new(Fault::Death { left: AtomicU64::new(left) });
+    let builder = Cache::builder().capacity(512 * PAGE_BYTES).io(Io::Blocking);
+    let cache = builder.device(Arc::new(device)).build().unwrap();
+    unherd_example_sqlite::register("dying", cache).unwrap();
+    let connection = open(Path::new(&path), "dying").unwrap();
+    connection.execute_batch(EXCLUSIVE_WAL_OFF).unwrap();
+    let tables = "PRAGMA cache_size=4; CREATE TABLE t(a, b); CREATE INDEX i ON t(b)";
+    connection.execute_batch(tables).unwrap();
+    let mut committed = std::fs::File::create(format!("{path}.committed")).unwrap();
+    // Several commits in a WAL, and a large one that begins it again.
+    for rows in [1, 1, 1, 30].into_iter().cycle() {
+        connection.execute_batch("BEGIN").unwrap();
+        for _ in 0..rows {
+            connection.execute("INSERT INTO t VALUES(1, randomblob(900))", []).unwrap();
+        }
+        connection.execute_batch("COMMIT").unwrap();
+        committed.write_all(&[rows]).unwrap();
+    }
+}
+
+#[test]
+fn kill_at_any_write_loses_no_commit() {
+    for at in 4..120 {
+        let dir = dir();
+        let path = dir.path().join("data.db");
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "commits_and_dies_at_a_write"]);
+        child.env("SQLITE_DYING_DATABASE", &path).env("SQLITE_DYING_AT", at.to_string());
+        let ended = child.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+        assert_eq!(ended.code(), None, "it was to die by a signal");
+        let committed = std::fs::read(dir.path().join("data.db.committed")).unwrap_or_default();
+        let committed: i64 = committed.into_iter().map(i64::from).sum();
+        let plain = Connection::open(&path).unwrap();
+        assert_eq!(integrity(&plain), "ok", "write {at}");
+        let rows = plain.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0));
+        assert!(
+            committed == 0 || rows.as_ref().is_ok_and(|rows| *rows >= committed),
+            "write {at}: {rows:?} of {committed}"
+        );
+    }
+}
+
+/// The process that the tests of a full device start. It writes to a file how many commits have
+/// succeeded.
 #[test]
 fn commits_to_a_full_device() {
     let Ok(path) = std::env::var("SQLITE_BOUNDED_DATABASE") else { return };
-    let builder = Cache::builder().capacity(1024 * 4096).io(Io::Blocking);
-    let cache = builder.device(Arc::new(FullDevice(DirectDevice::new()))).build().unwrap();
+    let full = std::env::var("SQLITE_BOUNDED_FILE").unwrap();
+    let device = TestDevice::new(Fault::Full { name: full, files: Mutex::default() });
+    let builder = Cache::builder().capacity(1024 * PAGE_BYTES).io(Io::Blocking);
+    let cache = builder.device(Arc::new(device)).build().unwrap();
     unherd_example_sqlite::register("full", cache).unwrap();
     let connection = open(Path::new(&path), "full").unwrap();
-    let setup = "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL;
-        PRAGMA wal_autocheckpoint=9; PRAGMA synchronous=OFF;
-        CREATE TABLE t(a INTEGER PRIMARY KEY, b BLOB)";
-    connection.execute_batch(setup).unwrap();
+    connection.execute_batch(EXCLUSIVE_WAL_OFF).unwrap();
+    connection.execute_batch("CREATE TABLE t(a INTEGER PRIMARY KEY, b BLOB)").unwrap();
     let insert =
         |key: &i64| connection.execute("INSERT INTO t VALUES(?, randomblob(3000))", [key]).is_ok();
     let committed = (0..250).take_while(insert).count();
@@ -164,62 +217,120 @@ fn commits_to_a_full_device() {
     std::process::abort();
 }
 
-#[test]
-fn failed_checkpoint_keeps_the_wal() {
+/// Commits a row at a time while files whose paths end in `full` have room for 400 KiB, and dies.
+/// Gives how many commits succeeded, and how many rows the unix VFS finds then.
+fn commit_beside_full(full: &str) -> (i64, i64) {
     let dir = dir();
     let path = dir.path().join("data.db");
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "commits_to_a_full_device"]).env("SQLITE_BOUNDED_DATABASE", &path);
+    child.args(["--exact", "commits_to_a_full_device"]);
+    child.env("SQLITE_BOUNDED_DATABASE", &path).env("SQLITE_BOUNDED_FILE", full);
     let ended = child.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
     assert_eq!(ended.code(), None, "it was to die by a signal");
     let committed = std::fs::read_to_string(dir.path().join("data.db.committed")).unwrap();
-    let committed: i64 = committed.parse().unwrap();
     let plain = Connection::open(&path).unwrap();
     assert_eq!(integrity(&plain), "ok");
-    let rows: i64 = plain.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap();
+    let rows = plain.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap();
+    (committed.parse().unwrap(), rows)
+}
+
+#[test]
+fn failed_checkpoint_keeps_the_wal() {
+    let (committed, rows) = commit_beside_full("data.db");
     assert!(committed == 250 && rows >= committed, "{rows} of {committed}");
 }
 
-/// Has room for 400 KiB of each file.
-struct FullDevice(DirectDevice);
+/// The checkpoints fail for want of room in the database, so the WAL gets full as well.
+#[test]
+fn full_wal_fails_commits_and_loses_none() {
+    let (committed, rows) = commit_beside_full("");
+    // A hundred pages of the database, and then as many frames, of which a commit takes some.
+    assert!((101..200).contains(&committed), "{committed}");
+    // The one that failed may be there: it was refused after its frames were in the cache.
+    assert!((committed..=committed + 1).contains(&rows), "{rows} of {committed}");
+}
+
+struct TestDevice {
+    inner: DirectDevice,
+    fault: Fault,
+}
+
+enum Fault {
+    /// There is room for 400 KiB of each file whose path ends in this name.
+    Full { name: String, files: Mutex<Vec<DeviceFile>> },
+    /// The process dies in a write, when `left` gets to 0: its last page alone is written, as
+    /// pages may be in any order.
+    Death { left: AtomicU64 },
+}
+
+impl TestDevice {
+    fn new(fault: Fault) -> Self {
+        Self { inner: DirectDevice::new(), fault }
+    }
+}
 
 // SAFETY: all is done by the device inside, or refused.
-unsafe impl Device for FullDevice {
+unsafe impl Device for TestDevice {
     fn open(&self, path: &Path, how: OpenHow) -> Result<Opened, OpenError> {
-        self.0.open(path, how)
+        let opened = self.inner.open(path, how)?;
+        if let Fault::Full { name, files } = &self.fault
+            && path.to_str().is_some_and(|path| path.ends_with(name))
+        {
+            files.lock().unwrap().push(opened.file);
+        }
+        Ok(opened)
     }
 
     fn try_lock(&self, file: DeviceFile, exclusive: bool) -> Result<bool, Errno> {
-        self.0.try_lock(file, exclusive)
+        self.inner.try_lock(file, exclusive)
     }
 
     fn close(&self, file: DeviceFile) {
-        self.0.close(file);
+        self.inner.close(file);
     }
 
     fn len(&self, file: DeviceFile) -> Result<u64, Errno> {
-        self.0.len(file)
+        self.inner.len(file)
     }
 
     fn set_len(&self, file: DeviceFile, len_bytes: u64) -> Result<(), Errno> {
-        self.0.set_len(file, len_bytes)
+        self.inner.set_len(file, len_bytes)
     }
 
     unsafe fn read(&self, file: DeviceFile, offset: u64, bufs: IoBufs) -> Result<usize, Errno> {
         // SAFETY: as the caller promises.
-        unsafe { self.0.read(file, offset, bufs) }
+        unsafe { self.inner.read(file, offset, bufs) }
     }
 
     unsafe fn write(&self, file: DeviceFile, offset: u64, bufs: IoBufs) -> Result<usize, Errno> {
-        if offset >= 400 << 10 {
-            return Err(Errno::NOSPC);
+        match &self.fault {
+            Fault::Full { files, .. } if offset >= 400 << 10 => {
+                if files.lock().unwrap().contains(&file) {
+                    return Err(Errno::NOSPC);
+                }
+            }
+            Fault::Full { .. } => {}
+            Fault::Death { left } => {
+                if left.fetch_sub(1, Ordering::Relaxed) == 1 {
+                    // SAFETY: as the caller promises, for the last page alone.
+                    let _ = unsafe {
+                        let pieces = bufs.pieces();
+                        let bytes: usize = pieces.iter().map(|piece| piece.len).sum();
+                        let last = pieces[pieces.len() - 1];
+                        let start = last.start.add(last.len - PAGE_BYTES);
+                        let last = IoBuf { start, len: PAGE_BYTES };
+                        self.inner.write(file, offset + (bytes - PAGE_BYTES) as u64, last.into())
+                    };
+                    std::process::abort();
+                }
+            }
         }
         // SAFETY: as the caller promises.
-        unsafe { self.0.write(file, offset, bufs) }
+        unsafe { self.inner.write(file, offset, bufs) }
     }
 
     fn sync(&self, file: DeviceFile) -> Result<(), Errno> {
-        self.0.sync(file)
+        self.inner.sync(file)
     }
 
     fn queue(&self) -> Option<QueueKind> {
