@@ -14,7 +14,6 @@ use unherd_sys::{
 
 use crate::error::{BuildError, Error, MemoryFor};
 use crate::file::{ContiguousFrames, Core, File, Owner, Source, capacity};
-use crate::frames::policy::PolicyKind;
 use crate::frames::turns::Turns;
 use crate::frames::{Alarm, FrameMemory, Frames, MIN_FRAMES, Pools, Supply};
 use crate::io::{self, Io, Transfers};
@@ -71,7 +70,6 @@ impl Cache {
             frame_wait: Duration::from_secs(30),
             dirty_expire: Duration::from_secs(5),
             flush_behind_bytes: FLUSH_BEHIND_BYTES,
-            policy: PolicyKind::default(),
             huge_pages: HugePages::Advised,
             topology: None,
         }
@@ -257,7 +255,6 @@ pub struct CacheBuilder {
     frame_wait: Duration,
     dirty_expire: Duration,
     flush_behind_bytes: u64,
-    policy: PolicyKind,
     huge_pages: HugePages,
     topology: Option<Topology>,
 }
@@ -271,7 +268,6 @@ impl fmt::Debug for CacheBuilder {
             .field("io", &self.io)
             .field("queues", &self.queues)
             .field("filtered", &self.filtered)
-            .field("policy", &self.policy)
             .field("huge_pages", &self.huge_pages)
             .finish_non_exhaustive()
     }
@@ -373,11 +369,6 @@ impl CacheBuilder {
         Self { flush_behind_bytes, ..self }
     }
 
-    /// Which page is given up for another. The default is [`PolicyKind::S3Fifo`].
-    pub fn policy(self, policy: PolicyKind) -> Self {
-        Self { policy, ..self }
-    }
-
     /// Whether the kernel is asked to back the pages' memory by transparent huge pages, so that
     /// hits cause fewer TLB misses. It is by default; whether it does so,
     /// [`Cache::huge_pages_advised`] and the line `AnonHugePages` in /proc/self/smaps tell.
@@ -458,7 +449,7 @@ impl CacheBuilder {
         let pages = pages.filtered(self.filtered);
         let files = Arc::new(Files::new(CACHES_BUILT.fetch_add(1, Ordering::Relaxed)));
         let runs = RunBuffers::new(most, page_bytes);
-        let pools = Pools::new(most, self.policy, &topology);
+        let pools = Pools::new(most, &topology);
         let waits = wait_table(OTHER_QUEUES).reason(reasons.frame).build();
         let index = Index::new(most).map_err(none(MemoryFor::Index, Index::bytes_for(most)))?;
         let fork = ForkMark::new().map_err(none(MemoryFor::ForkMark, 1))?;

@@ -107,7 +107,7 @@ pub use {
     error::{BuildError, Error, MemoryFor, Operation},
     file::{ContiguousFrames, File, OwnedPageGuard, PageMut, PageStream},
     frames::MIN_FRAMES,
-    frames::policy::{self, PolicyKind},
+    frames::policy,
     io::Io,
     page::PageNo,
     pages::{PageGuard, Peek, Torn},

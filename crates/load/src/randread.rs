@@ -26,6 +26,10 @@ const IMPLS: &[Impl] = &[
         about: "preadv2 with RWF_DONTCACHE: the page cache keeps nothing (Linux 6.14)",
     },
     Impl { name: "kernel-direct", about: "direct reads, and no cache" },
+    Impl {
+        name: "floor-memory",
+        about: "direct reads round through as much memory as a cache has, and a copy of each",
+    },
     Impl { name: "unherd", about: "the page cache of unherd, its I/O by io_uring" },
     Impl { name: "unherd-aio", about: "the same without io_uring, by io_submit(2)" },
     Impl { name: "unherd-blocking", about: "the same; each thread makes its own blocking reads" },
@@ -55,6 +59,7 @@ impl Workload for RandRead {
             "kernel" => sources::run_kernel(job, &plan, Way::Buffered),
             "kernel-dontcache" => sources::run_kernel(job, &plan, Way::DontCache),
             "kernel-direct" => sources::run_kernel(job, &plan, Way::Direct),
+            "floor-memory" => sources::run_floor_memory(job, &plan),
             "unherd" => sources::run_cached(job, &plan, CacheIo::IoUring),
             "unherd-aio" => sources::run_cached(job, &plan, CacheIo::Aio),
             "unherd-blocking" => sources::run_cached(job, &plan, CacheIo::Blocking),

@@ -112,7 +112,7 @@
 //! | write-back | the writing of dirty pages to the device; it may still keep them in a volatile cache |
 //! | flush | makes the device put what was written on stable storage; [`File::sync_all`] writes back and flushes |
 //! | device | the storage under the cache: the kernel's files, or a [`Device`] of your own |
-//! | policy | chooses the page that gives its frame up ([`PolicyKind`]): S3-FIFO by default, or CLOCK |
+//! | policy | chooses the page that gives its frame up: S3-FIFO |
 //! | mark of use | what a hit leaves in a frame for the policy; a frame has up to two |
 //! | shared, exclusive | a wake of a key wakes all its shared waiters, and as many exclusive ones as it asks for |
 //! | ledger | counts of all waits in this library, by [`Reason`]; [`File`] lists the cache's reasons |

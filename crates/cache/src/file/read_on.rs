@@ -37,7 +37,8 @@ impl Core {
         let possible = |pages| if engine.is_some() { all(pages) } else { next(pages) };
         let was_read = |page| self.was_read(file, page);
         let wanted = wanted.clamp(1, limits.run);
-        let plan = file.streams.lock().miss(page, wanted, limits, was_read, possible);
+        let ahead = || self.most_ahead();
+        let plan = file.streams.lock().miss(page, wanted, limits, ahead, was_read, possible);
         let pages = next(plan.pages);
         let claims = self.try_take_run(key, pages as usize);
         // Where frames are scarce, none are taken for what nobody has asked for.
@@ -62,7 +63,7 @@ impl Core {
         let Some(engine) = self.engine_to_read_ahead() else { return };
         let file_pages = self.file_pages(file);
         let limits = self.limits(file_pages);
-        let ahead = file.streams.lock().used(page.0, limits);
+        let ahead = file.streams.lock().used(page.0, limits, || self.most_ahead());
         if let Some(ahead) = ahead {
             self.read_ahead(engine, file, ahead.ranges(limits.run, file_pages));
         }
@@ -75,7 +76,7 @@ impl Core {
             return 0;
         };
         let file_pages = self.file_pages(file);
-        let most = self.limits(file_pages).ahead as usize;
+        let most = self.most_ahead() as usize;
         let (mut missing, mut seen) = (Vec::new(), 0);
         for page in pages {
             if page.0 < file_pages && self.is_missing(file, page.0) {
@@ -98,13 +99,18 @@ impl Core {
         self.io.engine.as_ref().filter(|engine| engine.may_read_ahead(run_pages))
     }
 
-    /// Of pages ahead all streams together hold a quarter of the cache.
-    fn limits(&self, file_pages: u64) -> Limits {
+    /// Of pages ahead all streams together hold a quarter of the cache. Reads cache lines that
+    /// others write.
+    fn most_ahead(&self) -> u64 {
         let quarter = self.supply().len() as u64 / 4;
         let unread = self.counters().unread_ahead().saturating_sub(self.frames().ahead_pinned());
+        quarter.saturating_sub(unread)
+    }
+
+    fn limits(&self, file_pages: u64) -> Limits {
         // The cache may have fewer frames now than it was built for.
         let run = self.io.runs.pages_max.min(self.supply().len() / 16).max(1) as u64;
-        Limits { run, ahead: quarter.saturating_sub(unread), file: file_pages }
+        Limits { run, file: file_pages }
     }
 
     fn file_pages(&self, file: &FileState) -> u64 {

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use unherd_sys::{Errno, HugePages, IoBuf, Map, NodeId, racy};
+use unherd_sys::{Errno, HugePages, IoBuf, IoBufs, Map, NodeId, racy};
 
 use crate::frames::{Claim, Lent, Pin};
 use crate::page::{FrameId, PageNo};
@@ -214,38 +214,39 @@ impl FrameMemory {
     // For devices.
 
     /// The memory for a device to write: the bytes `range` of the frames, one after the other. The
-    /// claims must be kept until the transfer is complete.
+    /// claims, and `list`, must be kept until the transfer is complete.
     pub(crate) fn pieces_to_fill(
         &self,
         claims: &mut [Claim],
         range: Range<usize>,
-        pieces: &mut Vec<IoBuf>,
-    ) {
+        list: &mut Vec<IoBuf>,
+    ) -> IoBufs {
         claims.iter_mut().for_each(Claim::begin_write);
-        self.pieces(claims.iter().map(Claim::id), range, pieces);
+        self.pieces(claims.iter().map(Claim::id), range, list)
     }
 
-    /// The memory for a device to read, as [`FrameMemory::pieces_to_fill`]. The loans must be kept
-    /// until the transfer is complete.
+    /// The memory for a device to read, as [`FrameMemory::pieces_to_fill`]. The loans, and `list`,
+    /// must be kept until the transfer is complete.
     pub(crate) fn pieces_to_write(
         &self,
         lents: &[Lent],
         range: Range<usize>,
-        pieces: &mut Vec<IoBuf>,
-    ) {
-        self.pieces(lents.iter().map(Lent::id), range, pieces);
+        list: &mut Vec<IoBuf>,
+    ) -> IoBufs {
+        self.pieces(lents.iter().map(Lent::id), range, list)
     }
 
-    /// Frames that are neighbours in memory make one piece.
+    /// Frames that are neighbours in memory make one piece; several pieces are put into `list`.
     fn pieces(
         &self,
         frames: impl Iterator<Item = FrameId>,
         range: Range<usize>,
-        pieces: &mut Vec<IoBuf>,
-    ) {
+        list: &mut Vec<IoBuf>,
+    ) -> IoBufs {
         let page_bytes = self.page_bytes();
         let (skipped, mut skip) = (range.start / page_bytes, range.start % page_bytes);
-        let mut left = range.len();
+        let (mut left, mut last) = (range.len(), None::<IoBuf>);
+        list.clear();
         for frame in frames.skip(skipped) {
             if left == 0 {
                 break;
@@ -254,18 +255,26 @@ impl FrameMemory {
             let (start, len) = self.part(frame, skip..skip + len);
             left -= len;
             skip = 0;
-            match pieces.last_mut() {
+            match &mut last {
                 Some(last) if last.start.as_ptr().wrapping_add(last.len) == start => {
                     last.len += len;
                 }
                 _ => {
                     // SAFETY: a part of the map is not null.
                     let start = unsafe { NonNull::new_unchecked(start) };
-                    pieces.push(IoBuf { start, len });
+                    list.extend(last.replace(IoBuf { start, len }));
                 }
             }
         }
         debug_assert_eq!(left, 0, "a range beyond the frames");
+        match last {
+            // So a page by itself takes no memory.
+            Some(one) if list.is_empty() => IoBufs::One(one),
+            last => {
+                list.extend(last);
+                IoBufs::list(list)
+            }
+        }
     }
 }
 

@@ -1,15 +1,9 @@
-//! Which page to give up when a frame is needed.
+//! Which page to give up when a frame is needed: S3-FIFO (`s3fifo.rs`), and what it sees and says.
 //!
-//! Pure: no I/O, no time, no threads, and no allocation once a policy is made. A policy sees frames
-//! as numbers below a count, and pages as 64-bit hashes. It is told which pages come and go, asks
-//! what it needs to know about frames that it looks at ([`Frames`]), and *proposes*: whether a page
-//! can really be given up is decided by its owner, who says so by [`Policy::evicted`].
-//!
-//! | policy | for the cache | for comparison (`replay`) |
-//! |---|---|---|
-//! | [`Clock`] | if told | yes |
-//! | [`S3Fifo`] | yes, unless told otherwise | yes |
-//! | LRU, and the offline optimum | no: each hit would write shared memory, or know the future | yes |
+//! Pure: no I/O, no time, no threads, and no allocation once a policy is made. It sees frames as
+//! numbers below a count, and pages as 64-bit hashes. It is told which pages come and go, asks what
+//! it needs to know about frames that it looks at ([`Frames`]), and *proposes*: whether a page can
+//! really be given up is decided by its owner, who says so by [`S3Fifo::evicted`].
 //!
 //! Which pages were given up last is remembered by the owner (`ghost.rs`): where several policies
 //! have a part of the frames each, a page may come back to another part than it left.
@@ -23,16 +17,12 @@
 //! written back: a policy looks at a *window* of idle frames for a clean one, once it has met a
 //! dirty one, before it settles for writing.
 
-use std::fmt;
-
-mod clock;
 mod ghost;
 mod queue;
 #[cfg(feature = "ablation")]
 pub mod replay;
 mod s3fifo;
 
-pub use clock::Clock;
 pub(crate) use ghost::Ghost;
 pub use s3fifo::S3Fifo;
 
@@ -86,55 +76,6 @@ pub trait Frames {
     fn forget(&mut self, frame: u32, uses: Uses);
 }
 
-/// The policies that a cache may have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum PolicyKind {
-    /// [`S3Fifo`]: a scan does not drive out what is used again and again.
-    #[default]
-    S3Fifo,
-    /// [`Clock`]: next to no memory and work; a scan drives out everything.
-    Clock,
-}
-
-impl PolicyKind {
-    /// How many pages that were given up are to be remembered, beside this many frames.
-    pub(crate) fn remembers(self, frames: usize) -> usize {
-        match self {
-            Self::S3Fifo => frames,
-            Self::Clock => 0,
-        }
-    }
-}
-
-/// Chooses pages to give up.
-pub trait Policy: fmt::Debug + Send {
-    /// `page` was brought into `frame`; that is not a use of it. A frame that was admitted before
-    /// loses its old page. `came_back` says whether the page was remembered, and is so no more.
-    fn admit(&mut self, frame: u32, page: u64, came_back: bool);
-
-    /// The page in `frame` was given up for want of frames. Gives it, if it is to be remembered.
-    fn evicted(&mut self, frame: u32) -> Option<u64>;
-
-    /// The page in `frame` is no more: dropped, cut off, or never read. Nothing happens if there is
-    /// none.
-    fn remove(&mut self, frame: u32);
-
-    /// The page in `from` is now in `to`: that takes its place. Nothing happens if there is none.
-    fn transfer(&mut self, from: u32, to: u32);
-
-    /// Whether a page that was used so often may be given up before its turn, because the frame
-    /// beside it is: a run of pages that comes in moves faster in neighbouring frames.
-    fn may_go_early(&self, frame: u32, uses: u32) -> bool;
-
-    /// There are `frames` frames now, of those that it was made for.
-    fn set_frames(&mut self, frames: u32);
-
-    /// Goes on with `search`, and gives the next idle frame with a clean page, or `None` at its
-    /// end. A caller that cannot have it after all calls again: it was put behind the others.
-    fn propose(&mut self, search: &mut Search, frames: &mut dyn Frames) -> Option<u32>;
-}
-
 /// The progress of one search for a frame.
 #[derive(Debug, Clone, Copy)]
 pub struct Search {
@@ -173,7 +114,7 @@ impl Search {
     }
 
     /// Another look, at `frame`, if there may be one.
-    fn look(&mut self, frame: u32, frames: &mut dyn Frames) -> Option<Look> {
+    fn look(&mut self, frame: u32, frames: &mut impl Frames) -> Option<Look> {
         if self.looks_left == 0 && self.spares && self.dirty.is_none() {
             self.spares = false;
             self.looks_left = self.frames;

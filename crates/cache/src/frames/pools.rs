@@ -21,7 +21,7 @@ use unherd_sys::primitives::{AtomicU32, Ordering};
 use unherd_sys::{NodeId, Topology, current_cpu};
 
 use crate::frames::free::{FreeFrames, Set};
-use crate::frames::policy::{self, Clock, Ghost, Policy, PolicyKind, S3Fifo, Search};
+use crate::frames::policy::{self, Ghost, S3Fifo, Search};
 use crate::frames::{Claim, EXTENT};
 use crate::page::{FrameId, PageKey};
 use crate::ranked::{Ranked, RankedGuard, rank};
@@ -53,7 +53,7 @@ pub(crate) struct Pool {
     pub(crate) free: FreeFrames,
     /// Frames just written back, available before the policy finds them. Hints: each is checked.
     pub(crate) written: Vec<FrameId>,
-    pub(crate) policy: Box<dyn Policy>,
+    pub(crate) policy: S3Fifo,
     /// In [`WINDOW`].
     window: usize,
     /// Extents of which pages are being given up, with the pool unlocked.
@@ -200,19 +200,17 @@ struct Remembered<'a> {
 }
 
 impl Remembered<'_> {
-    /// The part for a page, locked until another is; none if nothing is remembered.
-    fn of(&mut self, page: u64) -> Option<&mut Ghost> {
+    /// The part for a page, locked until another is.
+    fn of(&mut self, page: u64) -> &mut Ghost {
         let part = match self.parts.len() {
-            0 => return None,
             1 => 0,
             // Neighbours stay together: see `ghost.rs`.
             parts => ((page >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % parts,
         };
-        if self.locked.as_ref().is_none_or(|(at, _)| *at != part) {
+        if self.locked.as_ref().is_some_and(|(at, _)| *at != part) {
             self.locked = None;
-            self.locked = Some((part, self.parts[part].0.lock()));
         }
-        self.locked.as_mut().map(|(_, given_up)| &mut **given_up)
+        &mut self.locked.get_or_insert_with(|| (part, self.parts[part].0.lock())).1
     }
 }
 
@@ -237,7 +235,7 @@ pub(crate) struct Pools {
     /// The pool of each processor; none where there is one pool.
     of_cpu: Box<[u16]>,
     /// The pages that were given up last, by all pools, as one may come back to another: as many
-    /// parts as there are pools, which pages are spread over; none if the policy remembers none.
+    /// parts as there are pools, which pages are spread over.
     given_up: Box<[GivenUp]>,
 }
 
@@ -251,23 +249,19 @@ impl Pools {
     }
 
     /// For `frames` frames, none of which is here yet: see [`Pools::add`].
-    pub(crate) fn new(frames: usize, kind: PolicyKind, topology: &Topology) -> Self {
+    pub(crate) fn new(frames: usize, topology: &Topology) -> Self {
         let (nodes, each) = Self::share(topology, frames);
         let place = |number: usize| {
             let is_last = number + 1 == nodes.len();
             let len = if is_last { frames - number * each } else { each };
             let first = (number * each) as u32;
-            let policy: Box<dyn Policy> = match kind {
-                PolicyKind::S3Fifo => Box::new(S3Fifo::new(len as u32)),
-                PolicyKind::Clock => Box::new(Clock::new(len as u32)),
-            };
             let pool = Pool {
                 first,
                 len: len as u32,
                 present: 0,
                 has: Set::new(len),
                 written: Vec::with_capacity(len),
-                policy,
+                policy: S3Fifo::new(len as u32),
                 free: FreeFrames::new(first, len),
                 window: *WINDOW.end(),
                 leaving: Vec::new(),
@@ -287,12 +281,10 @@ impl Pools {
                 }
             }
         }
-        let remembered_each = kind.remembers(frames).div_ceil(places.len()) as u32;
-        let parts = if remembered_each > 0 { places.len() } else { 0 };
+        let remembered_each = frames.div_ceil(places.len()) as u32;
+        let part = |_| GivenUp(Ranked::new(Ghost::new(remembered_each)));
         Self {
-            given_up: (0..parts)
-                .map(|_| GivenUp(Ranked::new(Ghost::new(remembered_each))))
-                .collect(),
+            given_up: (0..places.len()).map(part).collect(),
             places,
             frames_each: each as u32,
             of_cpu: of_cpu.into_boxed_slice(),
@@ -313,7 +305,7 @@ impl Pools {
         let mut remembered = self.remembered();
         for (frame, key) in pages {
             let page = policy::hash(key.file.0, key.page.0);
-            let came_back = remembered.of(page).is_some_and(|given_up| given_up.take(page));
+            let came_back = remembered.of(page).take(page);
             pool.policy.admit(pool.number(frame), page, came_back);
         }
     }
@@ -322,10 +314,8 @@ impl Pools {
     pub(crate) fn evicted(&self, pool: &mut Pool, frames: impl IntoIterator<Item = FrameId>) {
         let mut remembered = self.remembered();
         for frame in frames {
-            if let Some(page) = pool.policy.evicted(pool.number(frame))
-                && let Some(given_up) = remembered.of(page)
-            {
-                given_up.insert(page);
+            if let Some(page) = pool.policy.evicted(pool.number(frame)) {
+                remembered.of(page).insert(page);
             }
         }
     }

@@ -267,7 +267,7 @@ pub(crate) enum RunFrames<'a> {
 pub(crate) struct Run<T> {
     payload: T,
     progress: Progress,
-    /// The memory that was last asked for.
+    /// The memory that was last asked for, if it is in several pieces.
     pieces: Vec<IoBuf>,
 }
 
@@ -318,21 +318,19 @@ impl<T: Payload> Run<T> {
         let (file, _, first) = self.payload.place();
         let range = self.progress.request();
         let offset = first.0 * memory.page_bytes() as u64 + range.start as u64;
-        self.pieces.clear();
-        let direction = match self.payload.frames() {
+        let (direction, bufs) = match self.payload.frames() {
             RunFrames::ToRead(claims) => {
-                memory.pieces_to_fill(claims, range, &mut self.pieces);
-                Direction::Read
+                (Direction::Read, memory.pieces_to_fill(claims, range, &mut self.pieces))
             }
             RunFrames::ToWrite(RunBuffer { frames, copies, is_copied, .. }) => {
-                match copies {
-                    Some(copies) if *is_copied => self.pieces.push(copies.piece(range)),
+                let bufs = match copies {
+                    Some(copies) if *is_copied => copies.piece(range).into(),
                     _ => memory.pieces_to_write(frames, range, &mut self.pieces),
-                }
-                Direction::Write
+                };
+                (Direction::Write, bufs)
             }
         };
-        Transfer { direction, file, offset, bufs: IoBufs::list(&self.pieces), tag }
+        Transfer { direction, file, offset, bufs, tag }
     }
 
     /// Takes note of what became of the last [`Run::transfer`]. `None` if there is more to move:

@@ -7,7 +7,7 @@ use unherd_sys::primitives::Arc;
 use unherd_testkit::{Failure, FaultPlan, Seed, SimDevice};
 
 use super::world::{FILES, PAGE_BYTES};
-use crate::{Cache, Io, PolicyKind};
+use crate::{Cache, Io};
 
 /// Longer than any run takes: where a wait with a deadline ends, the model of the futex ends it.
 const AN_HOUR: Duration = Duration::from_secs(3600);
@@ -15,7 +15,6 @@ const AN_HOUR: Duration = Duration::from_secs(3600);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
     pub(super) io: Io,
-    pub(super) policy: PolicyKind,
     pub(super) nodes: u32,
     pub(super) frames: usize,
     /// Pages of each file.
@@ -51,7 +50,6 @@ impl Plan {
         let actors = 2 + seed.below(3) as usize;
         let plan = Self {
             io: if seed.below(3) == 0 { Io::Blocking } else { Io::Queued },
-            policy: if seed.coin() { PolicyKind::S3Fifo } else { PolicyKind::Clock },
             nodes: if seed.coin() { 1 } else { 2 + seed.below(2) as u32 },
             frames,
             pages,
@@ -88,7 +86,6 @@ impl Plan {
         Cache::builder()
             .device(device)
             .io(self.io)
-            .policy(self.policy)
             .topology(Topology::of(self.nodes))
             .page_size(PAGE_BYTES)
             .capacity(self.frames * PAGE_BYTES)

@@ -32,6 +32,9 @@ use std::ops::{Range, RangeInclusive};
 /// Streams of one file that are remembered.
 const STREAMS: usize = 512;
 
+/// Streams that are compared with a page at a time, without a branch between.
+const GROUP: usize = 8;
+
 /// Pages of a file for each stream that nothing has shown to go on.
 const PAGES_EACH: u64 = 128;
 
@@ -119,31 +122,31 @@ impl Stream {
                 (front - most, front + most)
             }
         };
-        Reach { from, len: (to - from) as u64 }
+        Reach { from: from as u32, len: u32::try_from(to - from).unwrap_or(u32::MAX) }
     }
 
     /// Each stream takes a part of what is left for all, so they come to have equal windows.
-    fn grow(&mut self, wanted: u64, limits: Limits) {
+    fn grow(&mut self, wanted: u64, limits: Limits, ahead: u64) {
         let (least, most) = match self.stride.abs() {
-            1 => (FIRST, limits.run.min(limits.ahead / 4).max(FIRST)),
+            1 => (FIRST, limits.run.min(ahead / 4).max(FIRST)),
             _ => (2, SINGLE_PAGES),
         };
         self.window = (self.window.max(wanted) * 2).clamp(least, most);
     }
 }
 
-/// Where a stream may go on: at no other page can its next miss be.
-#[derive(Debug, Clone, Copy)]
+/// Where a stream may go on: at no other page can its next miss be. Of the pages' numbers the lower
+/// halves are compared, so pages far away may seem to be in it.
+#[derive(Debug, Clone, Copy, Default)]
 struct Reach {
-    from: i64,
+    from: u32,
     /// How far beyond `from` the last page is.
-    len: u64,
+    len: u32,
 }
 
 impl Reach {
-    /// One comparison, which hardly ever holds: a processor foresees it.
-    fn has(self, page: i64) -> bool {
-        page.wrapping_sub(self.from) as u64 <= self.len
+    fn may_have(self, page: i64) -> bool {
+        (page as u32).wrapping_sub(self.from) <= self.len
     }
 }
 
@@ -167,8 +170,6 @@ pub enum Advice {
 pub(crate) struct Limits {
     /// Pages of one transfer.
     pub(crate) run: u64,
-    /// Pages that nobody has asked for.
-    pub(crate) ahead: u64,
     /// Pages of the file.
     pub(crate) file: u64,
 }
@@ -211,8 +212,9 @@ pub(crate) struct Plan {
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     streams: Vec<Stream>,
-    /// Those of the streams: a miss at random looks at these alone, which are few cache lines.
-    reaches: Vec<Reach>,
+    /// Those of the streams, in groups; of the last group some are of none. A miss at random looks
+    /// at these alone, which are few cache lines.
+    reaches: Vec<[Reach; GROUP]>,
     /// How many streams nothing has shown to go on.
     new: u64,
     /// The last of these that another has replaced.
@@ -228,12 +230,14 @@ impl Streams {
 
     /// A page is missing, and `wanted` pages are asked for from it on. How many to bring in: as
     /// many, or more; and no more from the missing one on than `possible` says, which is told how
-    /// many are planned. `was_read` says whether a page is there and was used.
+    /// many are planned. `ahead` says how many pages may be brought in that nobody has asked for,
+    /// `was_read` whether a page is there and was used: neither is asked about a miss at random.
     pub(crate) fn miss(
         &mut self,
         page: u64,
         wanted: u64,
         limits: Limits,
+        ahead: impl FnOnce() -> u64,
         was_read: impl FnOnce(u64) -> bool,
         possible: impl FnOnce(u64) -> u64,
     ) -> Plan {
@@ -244,7 +248,9 @@ impl Streams {
         let (at, now) = (page as i64, self.uses);
         let nth = self.stream_of(at, limits.file);
         let mut stream = self.streams[nth];
-        if stream.goes_on(at) {
+        let goes_on = stream.goes_on(at);
+        let most_ahead = if goes_on || stream.window > 0 { ahead() } else { 0 };
+        if goes_on {
             // The page before this one, or the last that was brought in.
             let is_before = stream.past_front(at).is_some_and(|pages| pages < 0);
             let next = if is_before { at } else { stream.front };
@@ -253,13 +259,13 @@ impl Streams {
                 stream.stride = 1;
             }
             if stream.window == 0 || was_read(last) {
-                stream.grow(wanted, limits);
+                stream.grow(wanted, limits, most_ahead);
             } else {
                 stream = Stream::new(0);
             }
         }
         let pages = match stream.stride {
-            1 => wanted.max(stream.window.min(wanted.saturating_add(limits.ahead))),
+            1 => wanted.max(stream.window.min(wanted.saturating_add(most_ahead))),
             _ => wanted,
         };
         let pages = possible(pages);
@@ -271,7 +277,7 @@ impl Streams {
             stream.window = stream.window.min(pages.max(FIRST));
             stream.front = at + pages as i64;
         } else {
-            let pages = stream.window.min(limits.ahead);
+            let pages = stream.window.min(most_ahead);
             stream.front = at + stream.stride * (1 + pages as i64);
             let first = at + stream.stride;
             ahead = (pages > 0).then_some(Ahead { first, stride: stream.stride, pages });
@@ -284,7 +290,11 @@ impl Streams {
     fn put(&mut self, nth: usize, stream: Stream) {
         let before = std::mem::replace(&mut self.streams[nth], stream);
         self.new = self.new + u64::from(stream.window == 0) - u64::from(before.window == 0);
-        self.reaches[nth] = stream.reach();
+        self.note_reach(nth);
+    }
+
+    fn note_reach(&mut self, nth: usize) {
+        self.reaches[nth / GROUP][nth % GROUP] = self.streams[nth].reach();
     }
 
     /// The stream that goes on at `page`; or a new one that may turn out to have gone there by a
@@ -309,14 +319,19 @@ impl Streams {
         nth
     }
 
-    /// The least that `distance` gives for a stream that reaches to `page`, and which that is.
+    /// The least that `distance` gives for a stream that reaches to `page`, and which one that is.
     fn nearest<D: Ord>(
         &self,
         page: i64,
         distance: impl Fn(&Stream) -> Option<D>,
     ) -> Option<(D, usize)> {
-        let all = self.reaches.iter().enumerate().filter(|(_, reach)| reach.has(page));
-        all.filter_map(|(nth, _)| Some((distance(&self.streams[nth])?, nth))).min()
+        let may_have = |reaches: &[Reach; GROUP]| {
+            reaches.iter().fold(false, |any, reach| any | reach.may_have(page))
+        };
+        let groups = self.reaches.iter().zip(self.streams.chunks(GROUP)).enumerate();
+        let near = groups.filter(|(_, (reaches, _))| may_have(reaches));
+        let all = near.flat_map(|(group, (_, streams))| (group * GROUP..).zip(streams));
+        all.filter_map(|(nth, stream)| Some((distance(stream)?, nth))).min()
     }
 
     /// Begins a stream; if there are many, in place of another.
@@ -332,7 +347,8 @@ impl Streams {
             self.next_new()
         } else if self.streams.len() < STREAMS {
             self.streams.push(stream);
-            self.reaches.push(stream.reach());
+            self.reaches.resize(self.streams.len().div_ceil(GROUP), Default::default());
+            self.note_reach(self.streams.len() - 1);
             self.new += u64::from(window == 0);
             return self.streams.len() - 1;
         } else {
@@ -353,7 +369,8 @@ impl Streams {
                 // Misses at random would pass by streams that have ended, each time.
                 let since = self.uses.saturating_sub(STALE);
                 self.streams.retain(|stream| stream.window == 0 || stream.used >= since);
-                self.reaches = self.streams.iter().map(Stream::reach).collect();
+                (0..self.streams.len()).for_each(|nth| self.note_reach(nth));
+                self.reaches.truncate(self.streams.len().div_ceil(GROUP));
             }
             if self.streams[self.latest].window == 0 {
                 return self.latest;
@@ -362,8 +379,13 @@ impl Streams {
     }
 
     /// A page was used for the first time that had been brought in ahead, or that its reader has
-    /// waited for. What to bring in now.
-    pub(crate) fn used(&mut self, page: u64, limits: Limits) -> Option<Ahead> {
+    /// waited for. What to bring in now; `ahead` as for [`Streams::miss`].
+    pub(crate) fn used(
+        &mut self,
+        page: u64,
+        limits: Limits,
+        ahead: impl FnOnce() -> u64,
+    ) -> Option<Ahead> {
         if self.advice == Advice::Random {
             return None;
         }
@@ -380,9 +402,9 @@ impl Streams {
         if left > 2 * stream.window {
             return None;
         }
-        let before = stream.window;
-        stream.grow(0, limits);
-        let pages = (3 * stream.window).saturating_sub(left).min(limits.ahead);
+        let (before, most_ahead) = (stream.window, ahead());
+        stream.grow(0, limits, most_ahead);
+        let pages = (3 * stream.window).saturating_sub(left).min(most_ahead);
         if pages < before / 2 {
             return None;
         }
@@ -403,7 +425,11 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: Limits = Limits { run: 256, ahead: 1024, file: 1 << 20 };
+    const LIMITS: Limits = Limits { run: 256, file: 1 << 20 };
+
+    fn ahead() -> u64 {
+        1024
+    }
 
     /// Reads a file page by page, as the cache would.
     #[derive(Default)]
@@ -441,13 +467,14 @@ mod tests {
                 match self.there.insert(page, true) {
                     Some(true) => {}
                     Some(false) if asks(page) && !self.has_no_io_thread => {
-                        let ahead = self.streams.used(page, limits);
+                        let ahead = self.streams.used(page, limits, ahead);
                         self.bring_in(ahead);
                     }
                     Some(false) => {}
                     None => {
                         let was_read = |page| self.there.get(&page) == Some(&true);
-                        let plan = self.streams.miss(page, 1, limits, was_read, |pages| pages);
+                        let plan =
+                            self.streams.miss(page, 1, limits, ahead, was_read, |pages| pages);
                         self.misses.push(plan.pages);
                         for page in page + 1..page + plan.pages {
                             self.there.entry(page).or_insert(false);
@@ -521,7 +548,7 @@ mod tests {
     fn advice_decides_about_the_first_miss() {
         let first = |advice| {
             let mut streams = Streams::new(advice);
-            [7, 8].map(|page| streams.miss(page, 1, LIMITS, |_| true, |pages| pages).pages)
+            [7, 8].map(|page| streams.miss(page, 1, LIMITS, ahead, |_| true, |pages| pages).pages)
         };
         assert_eq!(first(Advice::Normal), [1, 4]);
         assert_eq!(first(Advice::Random), [1, 1]);
@@ -557,8 +584,9 @@ mod tests {
     #[test]
     fn a_window_that_was_not_read_ends_the_stream() {
         let mut streams = Streams::default();
-        let mut miss =
-            |page, was_read| streams.miss(page, 1, LIMITS, |_| was_read, |pages| pages).pages;
+        let mut miss = |page, was_read| {
+            streams.miss(page, 1, LIMITS, ahead, |_| was_read, |pages| pages).pages
+        };
         assert_eq!([miss(100, false), miss(101, false)], [1, 4]);
         assert_eq!(miss(120, false), 1, "the pages up to 105 were for nothing");
         assert_eq!([miss(121, false), miss(125, true)], [4, 8]);
@@ -579,8 +607,7 @@ mod tests {
     fn a_window_keeps_to_its_share() {
         let mut streams = Streams::default();
         let mut miss = |page, wanted, ahead| {
-            let limits = Limits { ahead, ..LIMITS };
-            streams.miss(page, wanted, limits, |_| true, |pages| pages).pages
+            streams.miss(page, wanted, LIMITS, || ahead, |_| true, |pages| pages).pages
         };
         assert_eq!([miss(0, 1, 32), miss(4, 1, 32), miss(12, 1, 32)], [4, 8, 8]);
         assert_eq!(miss(20, 250, 1024), 256);

@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use unherd_cache::{Advice, Cache, Error, File, Io, PageNo, PolicyKind};
+use unherd_cache::{Advice, Cache, Error, File, Io, PageNo};
 use unherd_sync::{Ledger, Reason};
 use unherd_sys::primitives::{AtomicBool, Ordering, thread};
 use unherd_sys::{Errno, Topology};
@@ -34,12 +34,8 @@ fn check(file: &File, pages: u64) {
 /// Dirty pages are written back, not lost, and a larger cache keeps more.
 #[test]
 fn what_is_written_survives_each_change_of_the_capacity() {
-    for (io, policy) in [
-        (Io::Blocking, PolicyKind::S3Fifo),
-        (Io::Blocking, PolicyKind::Clock),
-        (Io::Queued, PolicyKind::S3Fifo),
-    ] {
-        let builder = small(64, PAGE).max_capacity(1024 * PAGE).io(io).policy(policy);
+    for io in BOTH {
+        let builder = small(64, PAGE).max_capacity(1024 * PAGE).io(io);
         let cache = builder.device(sim(1, FaultPlan::default())).build().unwrap();
         let file = cache.open("f", writable()).unwrap();
         for frames in [1024, 16, 200, 4, 64] {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use unherd_cache::{Advice, Cache, ContiguousFrames, Error, File, Io, PageNo, PolicyKind};
+use unherd_cache::{Advice, Cache, ContiguousFrames, Error, File, Io, PageNo};
 use unherd_sync::{Ledger, Reason};
 use unherd_sys::primitives::{AtomicBool, Ordering, thread};
 use unherd_sys::{Errno, Topology};
@@ -74,36 +74,34 @@ fn an_empty_cache_gives_each_order_up_to_an_eighth() {
 #[test]
 fn clean_and_dirty_pages_make_way_and_lose_nothing() {
     for io in BOTH {
-        for policy in [PolicyKind::S3Fifo, PolicyKind::Clock] {
-            let builder = small(FRAMES, PAGE).io(io).policy(policy);
-            let cache = builder.device(sim(1, FaultPlan::default())).build().unwrap();
-            let file = open(&cache);
-            fill(&file, FRAMES);
-            file.sync_all().unwrap();
-            for page in ONE_OF_EACH {
-                file.write_all_at(&[page as u8; PAGE], page * PAGE as u64).unwrap();
-            }
-            let dirty_before = cache.stats();
-            use_up(&mut cache.alloc_contiguous(ORDER).unwrap());
-            let since = cache.stats().since(&dirty_before);
-            assert_eq!((since.contiguous_write_backs, since.write_backs), (1, 1), "{since:?}");
-            check(&file, FRAMES);
-            file.sync_all().unwrap();
-            // All are clean, and used twice.
-            (0..3).for_each(|_| check(&file, FRAMES));
-            let clean_before = cache.stats();
-            let mut memory = cache.alloc_contiguous(ORDER).unwrap();
-            use_up(&mut memory);
-            let since = cache.stats().since(&clean_before);
-            assert_eq!((since.contiguous_write_backs, since.write_backs), (0, 0));
-            assert_eq!((since.contiguous_evictions, since.evictions), (ROW as u64, ROW as u64));
-            // Others go on with what is left.
-            fill(&file, 2 * FRAMES);
-            check(&file, 2 * FRAMES);
-            assert!(memory.iter().all(|&byte| byte == 0xee), "a page was put there");
-            drop(memory);
-            check(&file, 2 * FRAMES);
+        let builder = small(FRAMES, PAGE).io(io);
+        let cache = builder.device(sim(1, FaultPlan::default())).build().unwrap();
+        let file = open(&cache);
+        fill(&file, FRAMES);
+        file.sync_all().unwrap();
+        for page in ONE_OF_EACH {
+            file.write_all_at(&[page as u8; PAGE], page * PAGE as u64).unwrap();
         }
+        let dirty_before = cache.stats();
+        use_up(&mut cache.alloc_contiguous(ORDER).unwrap());
+        let since = cache.stats().since(&dirty_before);
+        assert_eq!((since.contiguous_write_backs, since.write_backs), (1, 1), "{since:?}");
+        check(&file, FRAMES);
+        file.sync_all().unwrap();
+        // All are clean, and used twice.
+        (0..3).for_each(|_| check(&file, FRAMES));
+        let clean_before = cache.stats();
+        let mut memory = cache.alloc_contiguous(ORDER).unwrap();
+        use_up(&mut memory);
+        let since = cache.stats().since(&clean_before);
+        assert_eq!((since.contiguous_write_backs, since.write_backs), (0, 0));
+        assert_eq!((since.contiguous_evictions, since.evictions), (ROW as u64, ROW as u64));
+        // Others go on with what is left.
+        fill(&file, 2 * FRAMES);
+        check(&file, 2 * FRAMES);
+        assert!(memory.iter().all(|&byte| byte == 0xee), "a page was put there");
+        drop(memory);
+        check(&file, 2 * FRAMES);
     }
 }
 

@@ -22,7 +22,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use unherd_cache::{Cache, Error, File, Io, PageGuard, PageNo, PolicyKind, Stats, Torn};
+use unherd_cache::{Cache, Error, File, Io, PageGuard, PageNo, Stats, Torn};
 use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, Ordering, thread};
 use unherd_sys::{Timestamp, Topology};
 use unherd_testkit::{
@@ -107,23 +107,16 @@ fn any_kind(seed: &mut Seed) -> Kind {
 #[derive(Debug, Clone, Copy)]
 struct Variant {
     io: Io,
-    policy: PolicyKind,
     nodes: u32,
 }
 
 impl Variant {
-    const POLICIES: [PolicyKind; 2] = [PolicyKind::S3Fifo, PolicyKind::Clock];
-    /// This many epochs one after the other have all ways of I/O with all policies.
-    const COUNT: u64 = (BOTH.len() * Self::POLICIES.len()) as u64;
+    /// This many epochs one after the other have all ways of I/O.
+    const COUNT: u64 = BOTH.len() as u64;
 
     fn of(seed: &Seed) -> Self {
         let number = seed.origin() as usize;
-        let (ios, policies) = (BOTH.len(), Self::POLICIES.len());
-        Self {
-            io: BOTH[number % ios],
-            policy: Self::POLICIES[number / ios % policies],
-            nodes: 1 + (number / (ios * policies) + number) as u32 % 3,
-        }
+        Self { io: BOTH[number % BOTH.len()], nodes: 1 + (number / BOTH.len() + number) as u32 % 3 }
     }
 }
 
@@ -508,7 +501,6 @@ fn epoch(mut seed: Seed, variant: Variant, faults: FaultPlan, operations: u64) -
     let cache = small(FRAMES, PAGE_BYTES)
         .device(device.clone())
         .io(variant.io)
-        .policy(variant.policy)
         .topology(Topology::of(variant.nodes))
         .frame_wait(Duration::from_secs(60))
         .dirty_expire(dirty_expire)

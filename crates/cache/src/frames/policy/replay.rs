@@ -4,10 +4,10 @@
 //! nothing is pinned and nothing is dirty. In a live cache several reads of one page in a row are
 //! as many uses, so its ratio may differ.
 
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 use super::queue::{Links, Queue};
-use super::{Clock, Frames, Ghost, Idle, Look, Policy, S3Fifo, Search, Uses};
+use super::{Frames, Ghost, Idle, Look, S3Fifo, Search, Uses};
 
 /// Uses of a frame that are counted, as in the cache.
 const USES_MAX: u32 = 2;
@@ -18,9 +18,10 @@ const NONE: u32 = u32::MAX;
 /// What chooses the pages to give up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chooser {
-    /// [`Clock`].
+    /// A hand goes round over the frames, and passes over one once that was used since it last came
+    /// by (F. J. Corbató, "A Paging Experiment with the Multics System", 1968).
     Clock,
-    /// [`S3Fifo`].
+    /// [`S3Fifo`], as in the cache.
     S3Fifo,
     /// The page that was not used for longest.
     Lru,
@@ -35,8 +36,8 @@ impl Chooser {
         let frames = frames.max(1);
         let pages = requests.iter().max().map_or(0, |page| *page as usize + 1);
         match self {
-            Self::Clock => with_policy(requests, pages, frames, Clock::new(frames)),
-            Self::S3Fifo => with_policy(requests, pages, frames, S3Fifo::new(frames)),
+            Self::Clock => clock(requests, pages, frames),
+            Self::S3Fifo => s3fifo(requests, pages, frames),
             Self::Lru => lru(requests, pages, frames),
             Self::Opt => opt(requests, pages, frames),
         }
@@ -57,7 +58,8 @@ impl Frames for Marks {
     }
 }
 
-fn with_policy(requests: &[u32], pages: usize, frames: u32, mut policy: impl Policy) -> u64 {
+fn s3fifo(requests: &[u32], pages: usize, frames: u32) -> u64 {
+    let mut policy = S3Fifo::new(frames);
     let mut frame_of = vec![NONE; pages];
     let mut page_of = Vec::with_capacity(frames as usize);
     let mut marks = Marks(vec![0; frames as usize]);
@@ -92,6 +94,31 @@ fn with_policy(requests: &[u32], pages: usize, frames: u32, mut policy: impl Pol
         // As a cache names the pages of the first file that it opens.
         let page = super::hash(1, page.into());
         policy.admit(frame, page, ghost.take(page));
+    }
+    hits
+}
+
+fn clock(requests: &[u32], pages: usize, frames: u32) -> u64 {
+    let (mut was_used, mut is_here) = (vec![false; pages], vec![false; pages]);
+    let mut round = VecDeque::with_capacity(frames as usize);
+    let mut hits = 0;
+    for &page in requests {
+        if is_here[page as usize] {
+            hits += 1;
+            was_used[page as usize] = true;
+            continue;
+        }
+        while round.len() == frames as usize
+            && let Some(oldest) = round.pop_front()
+        {
+            if std::mem::replace(&mut was_used[oldest as usize], false) {
+                round.push_back(oldest);
+            } else {
+                is_here[oldest as usize] = false;
+            }
+        }
+        is_here[page as usize] = true;
+        round.push_back(page);
     }
     hits
 }

@@ -18,7 +18,7 @@
 //! their queue and are looked at again later. Where one queue has nothing else, the other is asked.
 
 use super::queue::{Links, Queue};
-use super::{Frames, Look, Policy, Search, Uses};
+use super::{Frames, Look, Search, Uses};
 
 /// The small queue's part of the frames, in percent.
 const SMALL_PCT: u64 = 15;
@@ -64,61 +64,27 @@ impl S3Fifo {
         }
     }
 
-    fn push(&mut self, frame: u32, place: Place) {
-        self.places[frame as usize] = place;
-        match place {
-            Place::Nowhere => {}
-            Place::Small => self.small.push(&mut self.links, frame),
-            Place::Main => self.main.push(&mut self.links, frame),
-        }
-    }
-
-    /// Takes the frame from where it is, which it gives.
-    fn unlink(&mut self, frame: u32) -> Place {
-        let place = std::mem::replace(&mut self.places[frame as usize], Place::Nowhere);
-        match place {
-            Place::Nowhere => {}
-            Place::Small => self.small.unlink(&mut self.links, frame),
-            Place::Main => self.main.unlink(&mut self.links, frame),
-        }
-        place
-    }
-
-    /// The frame to look at next, of a queue in which not all were found fruitless_scans.
-    fn next(&self, fruitless_scans: FruitlessScans) -> Option<(u32, Place)> {
-        let of = |queue: &Queue, fruitless_scans: u32, place| {
-            let frame = queue.oldest().filter(|_| fruitless_scans < queue.len());
-            frame.map(|frame| (frame, place))
-        };
-        let small = of(&self.small, fruitless_scans.small, Place::Small);
-        let main = of(&self.main, fruitless_scans.main, Place::Main);
-        if self.small.len() >= self.small_len { small.or(main) } else { main.or(small) }
-    }
-}
-
-/// Frames of each queue in a row from which nothing was available.
-#[derive(Debug, Clone, Copy, Default)]
-struct FruitlessScans {
-    small: u32,
-    main: u32,
-}
-
-impl Policy for S3Fifo {
-    fn admit(&mut self, frame: u32, page: u64, came_back: bool) {
+    /// `page` was brought into `frame`; that is not a use of it. A frame that was admitted before
+    /// loses its old page. `came_back` says whether the page was remembered, and is so no more.
+    pub fn admit(&mut self, frame: u32, page: u64, came_back: bool) {
         self.unlink(frame);
         self.pages[frame as usize] = page;
         self.push(frame, if came_back { Place::Main } else { Place::Small });
     }
 
-    fn evicted(&mut self, frame: u32) -> Option<u64> {
+    /// The page in `frame` was given up for want of frames. Gives it, if it is to be remembered.
+    pub fn evicted(&mut self, frame: u32) -> Option<u64> {
         (self.unlink(frame) == Place::Small).then(|| self.pages[frame as usize])
     }
 
-    fn remove(&mut self, frame: u32) {
+    /// The page in `frame` is no more: dropped, cut off, or never read. Nothing happens if there is
+    /// none.
+    pub fn remove(&mut self, frame: u32) {
         self.unlink(frame);
     }
 
-    fn transfer(&mut self, from: u32, to: u32) {
+    /// The page in `from` is now in `to`: that takes its place. Nothing happens if there is none.
+    pub fn transfer(&mut self, from: u32, to: u32) {
         let place = self.places[from as usize];
         if place == Place::Nowhere || from == to {
             return;
@@ -131,15 +97,20 @@ impl Policy for S3Fifo {
         self.places[from as usize] = Place::Nowhere;
     }
 
-    fn may_go_early(&self, frame: u32, uses: u32) -> bool {
+    /// Whether a page that was used so often may be given up before its turn, because the frame
+    /// beside it is: a run of pages that comes in moves faster in neighbouring frames.
+    pub fn may_go_early(&self, frame: u32, uses: u32) -> bool {
         self.places[frame as usize] == Place::Small && uses < PROMOTED_AT
     }
 
-    fn set_frames(&mut self, frames: u32) {
+    /// There are `frames` frames now, of those that it was made for.
+    pub fn set_frames(&mut self, frames: u32) {
         self.small_len = small_len(frames);
     }
 
-    fn propose(&mut self, search: &mut Search, frames: &mut dyn Frames) -> Option<u32> {
+    /// Goes on with `search`, and gives the next idle frame with a clean page, or `None` at its
+    /// end. A caller that cannot have it after all calls again: it was put behind the others.
+    pub fn propose(&mut self, search: &mut Search, frames: &mut impl Frames) -> Option<u32> {
         let mut fruitless_scans = FruitlessScans::default();
         while let Some((frame, place)) = self.next(fruitless_scans)
             && let Some(look) = search.look(frame, frames)
@@ -172,4 +143,42 @@ impl Policy for S3Fifo {
         }
         None
     }
+
+    fn push(&mut self, frame: u32, place: Place) {
+        self.places[frame as usize] = place;
+        match place {
+            Place::Nowhere => {}
+            Place::Small => self.small.push(&mut self.links, frame),
+            Place::Main => self.main.push(&mut self.links, frame),
+        }
+    }
+
+    /// Takes the frame from where it is, which it gives.
+    fn unlink(&mut self, frame: u32) -> Place {
+        let place = std::mem::replace(&mut self.places[frame as usize], Place::Nowhere);
+        match place {
+            Place::Nowhere => {}
+            Place::Small => self.small.unlink(&mut self.links, frame),
+            Place::Main => self.main.unlink(&mut self.links, frame),
+        }
+        place
+    }
+
+    /// The frame to look at next, of a queue that was not looked at as a whole in vain.
+    fn next(&self, fruitless_scans: FruitlessScans) -> Option<(u32, Place)> {
+        let of = |queue: &Queue, fruitless_scans: u32, place| {
+            let frame = queue.oldest().filter(|_| fruitless_scans < queue.len());
+            frame.map(|frame| (frame, place))
+        };
+        let small = of(&self.small, fruitless_scans.small, Place::Small);
+        let main = of(&self.main, fruitless_scans.main, Place::Main);
+        if self.small.len() >= self.small_len { small.or(main) } else { main.or(small) }
+    }
+}
+
+/// Frames of each queue in a row from which nothing was available.
+#[derive(Debug, Clone, Copy, Default)]
+struct FruitlessScans {
+    small: u32,
+    main: u32,
 }

@@ -23,7 +23,7 @@ fn three_nodes() -> Topology {
 }
 
 fn pools(frames: usize, topology: &Topology) -> Pools {
-    let pools = Pools::new(frames, PolicyKind::S3Fifo, topology);
+    let pools = Pools::new(frames, topology);
     Frames::new(frames).unwrap().1.into_iter().for_each(|claim| pools.add(claim));
     pools
 }
