@@ -4,13 +4,17 @@ use std::ffi::c_int;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 
 use rusqlite::ffi;
 use unherd::{Cache, File, OpenOptions, OwnedPageGuard, PageNo};
 
 use crate::locks::{Identity, Lock, Shared};
+
+/// The header of a WAL's frame: the database's length is its second word if a transaction ends with
+/// the frame, else 0 (<https://sqlite.org/fileformat2.html#the_write_ahead_log>).
+const FRAME_HEADER_BYTES: usize = 24;
 
 /// Fetched pages cannot be evicted: they may be the cache's frames divided by this.
 const FETCHED_DIVISOR: usize = 4;
@@ -28,9 +32,7 @@ pub(crate) struct Database {
     pub(crate) lock: Lock,
     cache: Cache,
     file: Arc<File>,
-    is_wal: bool,
-    /// A database's WAL, while it is open.
-    wal: Weak<File>,
+    wal: Option<Wal>,
     /// The name it was opened by, and whose it was then.
     name: PathBuf,
     identity: Identity,
@@ -39,6 +41,29 @@ pub(crate) struct Database {
     /// Whether pages of a checkpoint could not be written back.
     checkpoint_failed: bool,
     fetched_of_all: Arc<AtomicUsize>,
+}
+
+/// What was written to a WAL.
+#[derive(Default)]
+struct Wal {
+    /// Where the last header lies with which a transaction ends.
+    commit: u64,
+}
+
+impl Wal {
+    /// Whether what was written must be in the file before anything else is.
+    ///
+    /// The header of the WAL itself, by which it is begun again, is: else a killed process might
+    /// leave the old one, and some frames that belong to it. So is a commit: it ends with the page
+    /// behind its header, and once more if SQLite writes its headers again, with other checksums.
+    fn is_due(&mut self, bytes: &[u8], offset: u64) -> bool {
+        let is_commit = bytes.len() == FRAME_HEADER_BYTES && bytes[4..8] != [0; 4];
+        let is_again = is_commit && offset == self.commit;
+        if is_commit {
+            self.commit = offset;
+        }
+        offset == 0 || is_again || offset == self.commit + FRAME_HEADER_BYTES as u64
+    }
 }
 
 /// A page that SQLite reads in the cache's memory. It is counted until it is dropped.
@@ -77,8 +102,7 @@ impl Files {
             lock: Lock::new(Shared::of(identity)),
             cache: self.cache.clone(),
             file: Arc::new(file),
-            is_wal: flags & ffi::SQLITE_OPEN_WAL != 0,
-            wal: Weak::new(),
+            wal: (flags & ffi::SQLITE_OPEN_WAL != 0).then(Wal::default),
             name: path.to_owned(),
             identity,
             fetched: Vec::new(),
@@ -116,13 +140,12 @@ impl Database {
         }
     }
 
-    /// The first bytes of a WAL, by which it is begun again, go to the file before what follows
-    /// them: else a killed process might leave the old ones, and some frames that belong to them.
-    pub(crate) fn write(&self, bytes: &[u8], offset: u64) -> c_int {
-        match done(self.file.write_all_at(bytes, offset), ffi::SQLITE_IOERR_WRITE) {
-            ffi::SQLITE_OK if self.is_wal && offset == 0 => self.write_back(),
-            written => written,
-        }
+    /// What a commit has written to a WAL is given to the kernel before SQLite counts it as one:
+    /// with `synchronous=FULL` it would ask for that next.
+    pub(crate) fn write(&mut self, bytes: &[u8], offset: u64) -> c_int {
+        let written = done(self.file.write_all_at(bytes, offset), ffi::SQLITE_IOERR_WRITE);
+        let is_due = self.wal.as_mut().is_some_and(|wal| wal.is_due(bytes, offset));
+        if is_due && written == ffi::SQLITE_OK { self.write_back() } else { written }
     }
 
     /// A checkpoint that has written all frames of the WAL ends by this call, and only if it
@@ -153,16 +176,6 @@ impl Database {
     /// `synchronous=OFF` SQLite asks for no more.
     pub(crate) fn write_back(&self) -> c_int {
         done(self.file.write_back(), ffi::SQLITE_IOERR_WRITE)
-    }
-
-    /// As [`Self::write_back`], for what a commit has added to the WAL.
-    pub(crate) fn write_back_wal(&self) -> c_int {
-        let written = self.wal.upgrade().map_or(Ok(()), |wal| wal.write_back());
-        done(written, ffi::SQLITE_IOERR_WRITE)
-    }
-
-    pub(crate) fn keep_wal(&mut self, wal: &Self) {
-        self.wal = Arc::downgrade(&wal.file);
     }
 
     /// Whether the name is no file's now, or another's.

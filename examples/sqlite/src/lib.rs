@@ -38,9 +38,10 @@
 //! # Killed processes and power cuts
 //!
 //! What a commit changed in the cache is written to the file before the commit ends, whatever
-//! `synchronous` is: pages of the database, or with a WAL its part of that, whose pages go to the
-//! database before a checkpoint ends. So `kill -9` loses no commit and damages nothing, with
-//! `synchronous=OFF` as well, unless the journal is no file (`journal_mode` `MEMORY` and `OFF`).
+//! `synchronous` is: pages of the database, or with a WAL its frames. A checkpoint writes the pages
+//! before it ends. So `kill -9` loses no commit and damages nothing, also with `synchronous=OFF`,
+//! unless the journal is no file (`journal_mode` `MEMORY` and `OFF`). With `NORMAL` and a WAL each
+//! small commit costs a write of the device, which it does not by the unix VFS.
 //! With `OFF` a power cut may damage the database, as with the unix VFS. `NORMAL` with a WAL is as
 //! there too: a power cut may lose the last commits, and damages nothing.
 //!

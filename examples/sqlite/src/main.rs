@@ -5,10 +5,10 @@
 //! The last line of its output is a JSON object with records in a second for each phase. Everything
 //! that is read is compared with what was written. Memory is bounded from outside (a memory
 //! cgroup): SQLite's own cache is 2 MiB on all sides; with `unix` the rest is the kernel's page
-//! cache. With `unherd` the cache has the rest less 6 MiB, which SQLite takes, 5 more for a
-//! rollback journal and 12 for VACUUM's temporary file, and 3 % of all for what the cache keeps
-//! about its pages. So it is resized before each phase, which is not in the time of any. The
-//! kernel's cache makes such room by itself.
+//! cache. With `unherd` the cache has the rest less 6 MiB, which SQLite takes; 11 with a rollback
+//! journal, which the kernel's page cache has, and 18 for VACUUM's temporary file; and 3 % of all
+//! for what the cache keeps about its pages. So it is resized before each phase, which is not in
+//! the time of any. The kernel's cache makes such room by itself.
 //! With `-mmap` SQLite reads pages where they are, without a copy (`PRAGMA mmap_size`).
 //!
 //!     unherd-example-sqlite commit delete|wal DIR
@@ -24,8 +24,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension};
 use unherd::{Cache, Timestamp};
 
 const VALUE_BYTES: usize = 400;
-/// What the cache leaves to SQLite alone; to a rollback journal as well, which lies in the kernel's
-/// page cache; and to a temporary file as well.
+/// What the cache leaves: to SQLite alone, to it and a rollback journal, to it and VACUUM's files.
 const REST_MIB: usize = 6;
 const JOURNAL_REST_MIB: usize = 11;
 const VACUUM_REST_MIB: usize = 18;
@@ -34,6 +33,8 @@ const BOOKKEEPING_PCT: usize = 3;
 /// Records of one transaction.
 const BATCH: u64 = 1000;
 const UPDATES: u64 = 20_000;
+/// Updates that are a transaction each.
+const COMMITS: u64 = 500;
 const POINTS: u64 = 20_000;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -131,7 +132,8 @@ fn run(
     phase("load", records, write_rest_mib, &mut || load(connection, records))?;
     phase("point", POINTS, REST_MIB, &mut || points(connection, records))?;
     phase("scan", records, REST_MIB, &mut || scan(connection, records))?;
-    phase("update", UPDATES, write_rest_mib, &mut || update(connection, records))?;
+    phase("update", UPDATES, write_rest_mib, &mut || update(connection, records, UPDATES, BATCH))?;
+    phase("commit", COMMITS, write_rest_mib, &mut || update(connection, records, COMMITS, 1))?;
     let vacuum = &mut || Ok(connection.execute_batch("VACUUM")?);
     phase("vacuum", records, VACUUM_REST_MIB, vacuum)?;
     scan(connection, records)?;
@@ -174,12 +176,12 @@ fn scan(connection: &Connection, records: u64) -> Outcome<()> {
     Ok(())
 }
 
-fn update(connection: &mut Connection, records: u64) -> Outcome<()> {
-    for first in (0..UPDATES).step_by(BATCH as usize) {
+fn update(connection: &mut Connection, records: u64, updates: u64, batch: u64) -> Outcome<()> {
+    for first in (0..updates).step_by(batch as usize) {
         let transaction = connection.transaction()?;
         let mut update = transaction.prepare_cached("UPDATE t SET value = ? WHERE key = ?")?;
-        for at in first..first + BATCH {
-            let key = mix(7 << 40 | at) % records;
+        for at in first..first + batch {
+            let key = mix(batch << 40 | at) % records;
             update.execute((value(key, at + 1), key))?;
         }
         drop(update);

@@ -68,7 +68,7 @@ unsafe extern "C" fn open(
     let path = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(name) }.to_bytes()));
     let flags = if is_wal {
         // SAFETY: as this function's caller promises.
-        match unsafe { make_wal(state.unix, name, out, flags, path.exists()) } {
+        match unsafe { make_wal(state.unix, name, out, flags) } {
             Ok(flags) => flags & !ffi::SQLITE_OPEN_CREATE,
             Err(code) => return code,
         }
@@ -79,11 +79,6 @@ unsafe extern "C" fn open(
         Ok((database, flags)) => (Box::into_raw(Box::new(database)), flags),
         Err(code) => return code,
     };
-    if is_wal {
-        // SAFETY: SQLite opens a WAL by the name that it made for a database's pager, whose file
-        // this VFS has opened, and which no other thread uses now.
-        unsafe { self::database(ffi::sqlite3_database_file_object(name)).keep_wal(&*database) };
-    }
     let handle = Handle { base: ffi::sqlite3_file { pMethods: &METHODS }, database };
     // SAFETY: `out` has szOsFile bytes, at least those of a Handle, aligned by SQLite to 8.
     unsafe { out.cast::<Handle>().write(handle) };
@@ -109,8 +104,8 @@ unsafe fn open_by_unix(
     }
 }
 
-/// Makes the WAL as the unix VFS does: with the database's owner and mode, and on stable storage if
-/// it is new. Gives the flags that came true; `out` is closed then.
+/// Makes the WAL as the unix VFS does: with the database's owner and mode, and its entry in the
+/// directory on stable storage. Gives the flags that came true; `out` is closed then.
 ///
 /// # Safety
 /// As for an xOpen.
@@ -119,7 +114,6 @@ unsafe fn make_wal(
     name: *const c_char,
     out: *mut ffi::sqlite3_file,
     mut flags: c_int,
-    is_there: bool,
 ) -> Result<c_int, c_int> {
     // SAFETY: as the caller promises.
     let opened = unsafe { open_by_unix(unix, name, out, flags, &raw mut flags) };
@@ -130,7 +124,7 @@ unsafe fn make_wal(
     // it; `out` is as SQLite passed it then.
     let synced = unsafe {
         let methods = &*(*out).pMethods;
-        let sync = methods.xSync.filter(|_| !is_there);
+        let sync = methods.xSync;
         let synced = sync.map_or(ffi::SQLITE_OK, |sync| sync(out, ffi::SQLITE_SYNC_NORMAL));
         methods.xClose.map(|close| close(out));
         (*out).pMethods = std::ptr::null();
@@ -239,9 +233,8 @@ unsafe extern "C" fn file_control(
     // SAFETY: a file of `open`.
     let database = unsafe { database(file) };
     match control {
-        // The end of a commit, whatever `synchronous` is: without a WAL, and with one.
+        // The end of a commit without a WAL, whatever `synchronous` is.
         ffi::SQLITE_FCNTL_SYNC => database.write_back(),
-        ffi::SQLITE_FCNTL_COMMIT_PHASETWO => database.write_back_wal(),
         ffi::SQLITE_FCNTL_CKPT_DONE => database.end_checkpoint(),
         ffi::SQLITE_FCNTL_HAS_MOVED => {
             // SAFETY: a place for the answer.

@@ -38,7 +38,7 @@ mod tests {
     #[test]
     fn effects_are_found_in_policy_only() {
         let text = "use std::{io, time::Instant};\nuse unherd_sys::Clock;\nuse std::iter;\n";
-        assert_eq!(check(&Source::new("crates/cache/src/frames/policy/clock.rs", text)).len(), 3);
+        assert_eq!(check(&Source::new("crates/cache/src/frames/policy/s3fifo.rs", text)).len(), 3);
         assert_eq!(check(&Source::new("crates/cache/src/lib.rs", text)).len(), 0);
     }
 }

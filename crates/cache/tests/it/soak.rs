@@ -111,12 +111,14 @@ struct Variant {
 }
 
 impl Variant {
-    /// This many epochs one after the other have all ways of I/O.
-    const COUNT: u64 = BOTH.len() as u64;
+    const NODES_MAX: usize = 3;
+    /// This many epochs one after the other have all ways of I/O with all numbers of nodes.
+    const COUNT: u64 = (BOTH.len() * Self::NODES_MAX) as u64;
 
     fn of(seed: &Seed) -> Self {
         let number = seed.origin() as usize;
-        Self { io: BOTH[number % BOTH.len()], nodes: 1 + (number / BOTH.len() + number) as u32 % 3 }
+        let nodes = 1 + (number / BOTH.len() % Self::NODES_MAX) as u32;
+        Self { io: BOTH[number % BOTH.len()], nodes }
     }
 }
 

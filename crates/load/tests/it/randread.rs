@@ -6,7 +6,8 @@ use super::*;
 #[test]
 fn all_implementations_agree() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let impls = ["kernel", "kernel-direct", "unherd", "unherd-aio", "unherd-blocking"];
+    let impls =
+        ["kernel", "kernel-direct", "floor-memory", "unherd", "unherd-aio", "unherd-blocking"];
     let rounds = impls.map(|with| {
         let words = format!(
             "randread --with {with} --threads 8 --memory 10M --seed 5 --param file=8M \

@@ -1,4 +1,4 @@
-//! The policies, by what they propose.
+//! The policy, by what it proposes, and the replay.
 
 use proptest::prelude::*;
 
