@@ -1,4 +1,5 @@
-//! One run of a small benchmark: a database is loaded, read, scanned, updated and vacuumed.
+//! One run of a small benchmark: a database is loaded, read, scanned, updated by large and
+//! by small transactions, and vacuumed.
 //!
 //!     unherd-example-sqlite unix|unix-mmap|unherd|unherd-mmap delete|wal DIR MEMORY-MIB RECORDS
 //!

@@ -268,7 +268,7 @@ impl FrameMemory {
         }
         debug_assert_eq!(left, 0, "a range beyond the frames");
         match last {
-            // So a page by itself takes no memory.
+            // So a read of one page needs no list.
             Some(one) if list.is_empty() => IoBufs::One(one),
             last => {
                 list.extend(last);
