@@ -1,12 +1,13 @@
 //! Which page to give up when a frame is needed: S3-FIFO (`s3fifo.rs`), and what it sees and says.
 //!
 //! Pure: no I/O, no time, no threads, and no allocation once a policy is made. It sees frames as
-//! numbers below a count, and pages as 64-bit hashes. It is told which pages come and go, asks what
-//! it needs to know about frames that it looks at ([`Frames`]), and *proposes*: whether a page can
+//! numbers below a count, and no pages. It is told in which frames pages come and go, asks what it
+//! needs to know about frames that it looks at ([`Frames`]), and *proposes*: whether a page can
 //! really be given up is decided by its owner, who says so by [`S3Fifo::evicted`].
 //!
-//! Which pages were given up last is remembered by the owner (`ghost.rs`): where several policies
-//! have a part of the frames each, a page may come back to another part than it left.
+//! Which pages were given up last is remembered by the owner (`ghost.rs`), as 64-bit hashes: where
+//! several policies have a part of the frames each, a page may come back to another part than it
+//! left.
 //!
 //! Marks of use spare a page only while there are others. Those who peek may mark pages faster than
 //! a search takes the marks away, and as they tell nobody, who then waited for a page without marks

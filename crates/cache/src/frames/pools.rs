@@ -306,15 +306,20 @@ impl Pools {
         for (frame, key) in pages {
             let page = policy::hash(key.file.0, key.page.0);
             let came_back = remembered.of(page).take(page);
-            pool.policy.admit(pool.number(frame), page, came_back);
+            pool.policy.admit(pool.number(frame), came_back);
         }
     }
 
-    /// The pages in frames of the pool, which the caller has locked, were given up.
-    pub(crate) fn evicted(&self, pool: &mut Pool, frames: impl IntoIterator<Item = FrameId>) {
+    /// The pages that were in frames of the pool, which the caller has locked, were given up.
+    pub(crate) fn evicted(
+        &self,
+        pool: &mut Pool,
+        pages: impl IntoIterator<Item = (FrameId, PageKey)>,
+    ) {
         let mut remembered = self.remembered();
-        for frame in frames {
-            if let Some(page) = pool.policy.evicted(pool.number(frame)) {
+        for (frame, key) in pages {
+            if pool.policy.evicted(pool.number(frame)) {
+                let page = policy::hash(key.file.0, key.page.0);
                 remembered.of(page).insert(page);
             }
         }

@@ -252,7 +252,7 @@ impl Pages {
         let pages: Vec<_> = evictable.map(|frame| (frame, self.frames().key(frame))).collect();
         self.try_evict(&pages, &mut |claim| claims.push(claim));
         let mut pool = pools.lock(at);
-        pools.evicted(&mut pool, claims[free..].iter().map(Claim::id));
+        self.note_evicted(&mut pool, &claims[free..]);
         let evicted = claims.len() - free;
         (claims, evicted)
     }
@@ -316,7 +316,7 @@ impl Pages {
             tests::while_unlocked();
             pool = self.supply.pools.lock(at);
             pool.end_to_leave(frame, claims.len() - before);
-            self.supply.pools.evicted(&mut pool, claims[before..].iter().map(Claim::id));
+            self.note_evicted(&mut pool, &claims[before..]);
         }
         // Not before: others would take them, and leave the run in pieces.
         pool.end_withholding(claims.len());
@@ -385,9 +385,16 @@ impl Pages {
             self.try_evict(&[page], &mut |evicted| claim = Some(evicted));
         }
         if let Some(claim) = &claim {
-            self.supply.pools.evicted(pool, [claim.id()]);
+            self.note_evicted(pool, std::slice::from_ref(claim));
         }
         claim
+    }
+
+    /// Tells the policy of frames that were taken from their pages, and have had no others since: a
+    /// frame has its key until it gets the next page.
+    fn note_evicted(&self, pool: &mut Pool, claims: &[Claim]) {
+        let page = |claim: &Claim| (claim.id(), self.frames().key(claim.id()));
+        self.supply.pools.evicted(pool, claims.iter().map(page));
     }
 
     /// A frame of the pool whose page is to be given up next; none at the end of the search.

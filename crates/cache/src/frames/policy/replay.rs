@@ -65,6 +65,8 @@ fn s3fifo(requests: &[u32], pages: usize, frames: u32) -> u64 {
     let mut marks = Marks(vec![0; frames as usize]);
     let mut ghost = Ghost::new(frames);
     let mut hits = 0;
+    // As a cache names the pages of the first file that it opens.
+    let name = |page: u32| super::hash(1, page.into());
     for &page in requests {
         let found = frame_of[page as usize];
         if found != NONE {
@@ -82,18 +84,16 @@ fn s3fifo(requests: &[u32], pages: usize, frames: u32) -> u64 {
                 // All are idle and clean, and three looks take all marks away: it cannot be.
                 continue;
             };
-            if let Some(given_up) = policy.evicted(frame) {
-                ghost.insert(given_up);
-            }
             let before = std::mem::replace(&mut page_of[frame as usize], page);
+            if policy.evicted(frame) {
+                ghost.insert(name(before));
+            }
             frame_of[before as usize] = NONE;
             frame
         };
         marks.0[frame as usize] = 0;
         frame_of[page as usize] = frame;
-        // As a cache names the pages of the first file that it opens.
-        let page = super::hash(1, page.into());
-        policy.admit(frame, page, ghost.take(page));
+        policy.admit(frame, ghost.take(name(page)));
     }
     hits
 }

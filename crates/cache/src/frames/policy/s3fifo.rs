@@ -41,8 +41,6 @@ pub struct S3Fifo {
     small: Queue,
     main: Queue,
     places: Box<[Place]>,
-    /// The page in each frame that is somewhere.
-    pages: Box<[u64]>,
     /// The small queue is asked first while it has this many frames.
     small_len: u32,
 }
@@ -59,22 +57,20 @@ impl S3Fifo {
             small: Queue::new(),
             main: Queue::new(),
             places: vec![Place::Nowhere; frames as usize].into_boxed_slice(),
-            pages: vec![0; frames as usize].into_boxed_slice(),
             small_len: small_len(frames),
         }
     }
 
-    /// `page` was brought into `frame`; that is not a use of it. A frame that was admitted before
+    /// A page was brought into `frame`; that is not a use of it. A frame that was admitted before
     /// loses its old page. `came_back` says whether the page was remembered, and is so no more.
-    pub fn admit(&mut self, frame: u32, page: u64, came_back: bool) {
+    pub fn admit(&mut self, frame: u32, came_back: bool) {
         self.unlink(frame);
-        self.pages[frame as usize] = page;
         self.push(frame, if came_back { Place::Main } else { Place::Small });
     }
 
-    /// The page in `frame` was given up for want of frames. Gives it, if it is to be remembered.
-    pub fn evicted(&mut self, frame: u32) -> Option<u64> {
-        (self.unlink(frame) == Place::Small).then(|| self.pages[frame as usize])
+    /// The page in `frame` was given up for want of frames. Says whether it is to be remembered.
+    pub fn evicted(&mut self, frame: u32) -> bool {
+        self.unlink(frame) == Place::Small
     }
 
     /// The page in `frame` is no more: dropped, cut off, or never read. Nothing happens if there is
@@ -92,7 +88,6 @@ impl S3Fifo {
         self.unlink(to);
         let queue = if place == Place::Small { &mut self.small } else { &mut self.main };
         queue.replace(&mut self.links, from, to);
-        self.pages[to as usize] = self.pages[from as usize];
         self.places[to as usize] = place;
         self.places[from as usize] = Place::Nowhere;
     }

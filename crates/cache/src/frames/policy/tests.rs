@@ -31,7 +31,7 @@ impl Frames for Seen {
 /// Page n is in frame n.
 fn full(frames: u32) -> S3Fifo {
     let mut policy = S3Fifo::new(frames);
-    (0..frames).for_each(|frame| policy.admit(frame, u64::from(frame), false));
+    (0..frames).for_each(|frame| policy.admit(frame, false));
     policy
 }
 
@@ -112,22 +112,30 @@ fn failed_frames_are_written_only_if_no_other_is_dirty() {
 struct Remembering {
     policy: S3Fifo,
     ghost: Ghost,
+    pages: Vec<u64>,
 }
 
 impl Remembering {
     fn new(frames: u32) -> Self {
-        Self { policy: S3Fifo::new(frames), ghost: Ghost::new(frames) }
+        let (policy, ghost) = (S3Fifo::new(frames), Ghost::new(frames));
+        Self { policy, ghost, pages: vec![0; frames as usize] }
     }
 
     fn admit(&mut self, frame: u32, page: u64) {
         let came_back = self.ghost.take(page);
-        self.policy.admit(frame, page, came_back);
+        self.policy.admit(frame, came_back);
+        self.pages[frame as usize] = page;
     }
 
     fn evicted(&mut self, frame: u32) {
-        if let Some(page) = self.policy.evicted(frame) {
-            self.ghost.insert(page);
+        if self.policy.evicted(frame) {
+            self.ghost.insert(self.pages[frame as usize]);
         }
+    }
+
+    fn transfer(&mut self, from: u32, to: u32) {
+        self.policy.transfer(from, to);
+        self.pages[to as usize] = self.pages[from as usize];
     }
 }
 
@@ -197,8 +205,8 @@ fn where_one_queue_has_nothing_the_other_is_asked() {
 fn a_copy_takes_the_place_and_a_removed_page_is_not_remembered() {
     let (mut policy, mut seen) = two_queues();
     policy.policy.remove(10);
-    policy.policy.transfer(11, 10);
-    policy.policy.transfer(11, 12);
+    policy.transfer(11, 10);
+    policy.transfer(11, 12);
     assert_eq!(give_up(&mut policy, &mut seen), Some(10));
     assert_eq!(give_up(&mut policy, &mut seen), Some(12));
     policy.policy.remove(13);
@@ -232,7 +240,7 @@ proptest! {
                     pages[frame as usize] = None;
                 }
                 _ => {
-                    policy.policy.transfer(frame, other);
+                    policy.transfer(frame, other);
                     if let Some(page) = pages[frame as usize].take() {
                         pages[other as usize] = Some(page);
                     }

@@ -1,5 +1,6 @@
 //! The pools by themselves.
 
+use std::collections::HashMap;
 use std::fs;
 
 use unherd_testkit::Seed;
@@ -132,7 +133,7 @@ fn a_page_that_was_given_up_by_one_pool_has_come_back_to_another() {
         let gone = pop(&pools, 0).unwrap();
         let mut first = pools.lock(0);
         pools.admit(&mut first, [(gone.id(), key(page))]);
-        pools.evicted(&mut first, [gone.id()]);
+        pools.evicted(&mut first, [(gone.id(), key(page))]);
         drop(first);
         pools.push_free(gone);
         let back = pop(&pools, 1).unwrap();
@@ -140,16 +141,18 @@ fn a_page_that_was_given_up_by_one_pool_has_come_back_to_another() {
         pools.admit(&mut second, [(back.id(), key(page))]);
         let others: Vec<_> = std::iter::from_fn(|| second.free.pop()).collect();
         assert_eq!(others.len(), 3);
+        let mut in_frame = HashMap::new();
         for (other, new) in others.iter().zip(&mut new) {
             pools.admit(&mut second, [(other.id(), key(new))]);
+            in_frame.insert(other.id().0, new);
         }
         for new in new.by_ref().take(10) {
             let number = second.policy.propose(&mut Search::new(4, 1), &mut Idle).unwrap();
             let frame = second.frame(number);
             assert_ne!(frame, back.id(), "page {page}");
-            pools.evicted(&mut second, [frame]);
-            let claim = others.iter().find(|other| other.id() == frame).unwrap();
-            pools.admit(&mut second, [(claim.id(), key(new))]);
+            let old = in_frame.insert(frame.0, new).unwrap();
+            pools.evicted(&mut second, [(frame, key(old))]);
+            pools.admit(&mut second, [(frame, key(new))]);
         }
         drop(second);
         others.into_iter().chain([back]).for_each(|claim| pools.push_free(claim));
