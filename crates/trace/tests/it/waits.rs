@@ -1,5 +1,8 @@
 //! Needless wakeups, herds and timer polls against the truth.
 
+use std::ops::Range;
+
+use serde_json::Value;
 use unherd_trace::TraceOptions;
 use unherd_trace::observation::{Object, Observation, WakeCause};
 
@@ -127,22 +130,34 @@ fn root_nothing_is_proven_against_a_signal() {
     assert!(number(&truth, "needless") <= possible);
 }
 
+/// A scene that looks now and then, and how many polls may be seen of it. After the last look it
+/// does not sleep again. A machine on which half the looks are doubtful tells little of the tracer,
+/// so it is tried again.
+fn trace_looks(scene: &str, options: &TraceOptions) -> (Observation, Value, Range<u64>) {
+    for _ in 0..20 {
+        let (seen, truth) = trace_with(scene, options);
+        let (looks, certain) = (number(&truth, "looks"), number(&truth, "certain"));
+        if certain * 2 >= looks {
+            return (seen, truth, certain..looks);
+        }
+    }
+    panic!("in no run of {scene} half the looks were certain");
+}
+
 #[test]
 fn root_poll_loop_has_its_period() {
     let Some(_machine) = root("poll loop") else { return };
-    let (seen, truth) = trace("lookout 50 10");
-    let looks = number(&truth, "looks");
+    let (seen, truth, looks) = trace_looks("lookout 50 10", &TraceOptions::default());
     let row = seen.waits.iter().max_by_key(|row| row.timer_polls).expect("it waits");
     let period_ns = row.timer_poll_ns / row.timer_polls.max(1);
-    println!("{} polls of {looks}, every {period_ns} ns", row.timer_polls);
-    // After the last look it does not sleep again. On a busy machine the timer may come before
-    // the thread is off its processor, and then it has not slept.
-    assert!((looks * 8 / 10..looks).contains(&row.timer_polls), "{row:?}");
-    assert!((row.timer_polls..=looks).contains(&row.timer_wakeups), "{row:?}");
+    println!("{} polls, every {period_ns} ns", row.timer_polls);
+    assert!(looks.contains(&row.timer_polls), "{truth} {row:?}");
+    assert!((row.timer_polls..=looks.end).contains(&row.timer_wakeups), "{row:?}");
     assert_eq!(row.syscall, Some(libc::SYS_nanosleep as u32));
     assert!((10_000_000..100_000_000).contains(&period_ns), "{period_ns}");
     assert_eq!(proven(&seen), 0);
-    assert!(seen.wakes.iter().any(|row| row.cause == WakeCause::Timer && row.events > looks / 2));
+    let mut timers = seen.wakes.iter().filter(|row| row.cause == WakeCause::Timer);
+    assert!(timers.any(|row| row.events > looks.start / 2));
 }
 
 #[test]
@@ -189,9 +204,9 @@ fn root_untold_switches_hide_no_wakeup() {
         let (seen, truth) = trace_with("accept 8 100 1 1", &options);
         let (_, possible) = interval(&seen);
         assert!(possible <= number(&truth, "needless") + 20, "{untold}: {possible} {truth}");
-        let (seen, truth) = trace_with("lookout 30 10", &options);
-        let (polls, looks) = (sum(&seen, |row| row.timer_polls), number(&truth, "looks"));
-        assert!((looks * 8 / 10..looks).contains(&polls), "{untold}: {polls} of {looks}");
+        let (seen, truth, looks) = trace_looks("lookout 30 10", &options);
+        let polls = sum(&seen, |row| row.timer_polls);
+        assert!(looks.contains(&polls), "{untold}: {polls} of {truth}");
         let (seen, truth) = trace_with("produce 100", &options);
         let (polls, unheard) = (sum(&seen, |row| row.timer_polls), number(&truth, "unheard"));
         assert!(polls <= unheard + 10, "{untold}: {polls} of {truth}");
@@ -242,10 +257,10 @@ fn root_sleep_after_free_lock_is_counted() {
 fn root_looks_at_files_are_polls() {
     let Some(_machine) = root("looks at files") else { return };
     for scene in ["look 200 0", "look 200 1"] {
-        let (seen, truth) = trace(scene);
-        let (polls, looks) = (sum(&seen, |row| row.timer_polls), number(&truth, "looks"));
-        println!("{scene}: {polls} polls of {looks}");
-        assert!((looks * 8 / 10..looks).contains(&polls), "{polls} of {looks}");
+        let (seen, truth, looks) = trace_looks(scene, &TraceOptions::default());
+        let polls = sum(&seen, |row| row.timer_polls);
+        println!("{scene}: {polls} polls of {truth}");
+        assert!(looks.contains(&polls), "{polls} of {truth}");
     }
 }
 

@@ -7,17 +7,19 @@ use serde_json::{Value, json};
 use unherd_sys::primitives::{Arc, thread};
 use unherd_sys::primitives::{AtomicUsize, Ordering};
 
-use crate::count;
+use crate::count::{self, Looks};
 
 /// Looks at a flag `looks` times, asleep for `period_ms` between.
 pub(crate) fn by_timer(looks: usize, period_ms: usize) -> Value {
     let flag = AtomicUsize::new(0);
+    let mut counted = Looks::default();
     let mut looked = 0;
     while looked < looks && flag.load(Ordering::Relaxed) == 0 {
         count::pause(Duration::from_millis(period_ms as u64));
+        counted.pause_ended();
         looked += 1;
     }
-    json!({ "looks": looked })
+    json!({ "looks": looked, "certain": counted.certain() })
 }
 
 /// Is told `times` times, each `period_ms` after the last, and sleeps until then.

@@ -11,7 +11,7 @@ use unherd_sys::Timestamp;
 use unherd_sys::primitives::{Arc, Mutex, thread};
 use unherd_sys::primitives::{AtomicBool, Ordering};
 
-use crate::count;
+use crate::count::{self, Looks};
 use crate::monitor::Monitor;
 
 const TICK: Duration = Duration::from_millis(1);
@@ -114,8 +114,10 @@ pub(crate) fn compute(ticks: usize) -> Value {
 
 /// Looks for a file that does not come, or what `/proc` says.
 pub(crate) fn look(ticks: usize, at_proc: bool) -> Value {
+    let mut counted = Looks::default();
     for _ in 0..ticks {
         count::pause(TICK);
+        counted.pause_ended();
         if at_proc {
             assert!(!fs::read("/proc/self/stat").expect("/proc is there").is_empty());
         } else {
@@ -123,7 +125,7 @@ pub(crate) fn look(ticks: usize, at_proc: bool) -> Value {
             assert!(fs::metadata("/").is_ok());
         }
     }
-    json!({ "looks": ticks })
+    json!({ "looks": ticks, "certain": counted.certain() })
 }
 
 /// Sleeps `early` times in one function and then `late` times in another.
