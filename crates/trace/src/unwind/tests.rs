@@ -68,7 +68,8 @@ fn outer(bytes: usize) -> StackCopy {
 
 #[inline(never)]
 fn middle(bytes: usize) -> StackCopy {
-    let room = black_box([0u8; 600]);
+    let room = [0u8; 600];
+    black_box(&room);
     let copy = copy_of_this_stack(bytes + usize::from(room[0]));
     black_box(copy)
 }
