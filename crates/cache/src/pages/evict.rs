@@ -393,7 +393,10 @@ impl Pages {
     /// Tells the policy of frames that were taken from their pages, and have had no others since: a
     /// frame has its key until it gets the next page.
     fn note_evicted(&self, pool: &mut Pool, claims: &[Claim]) {
-        let page = |claim: &Claim| (claim.id(), self.frames().key(claim.id()));
+        let page = |claim: &Claim| {
+            debug_assert_eq!(self.frames().word(claim.id()).state(), State::Empty);
+            (claim.id(), self.frames().key(claim.id()))
+        };
         self.supply.pools.evicted(pool, claims.iter().map(page));
     }
 

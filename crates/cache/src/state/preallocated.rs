@@ -1,10 +1,10 @@
 //! Frames that a stream has for the pages that it will write next.
 //!
 //! Frames come from a pool, under its lock, and there all that write streams meet. So a stream
-//! takes frames for several pages at a time: neighbours in memory, that the policy knows by these
-//! pages. Nobody can have them meanwhile. So all streams together have an eighth of the frames at
-//! most; they give them back at a sync, and when the file's dirty pages get old (with an I/O
-//! thread), and who finds no frame, or wants frames for something else, takes back all.
+//! takes frames for several pages at a time: neighbours in memory, which the policy admits as those
+//! of the pages. Nobody can have them meanwhile. So all streams together have an eighth of the
+//! frames at most; they give them back at a sync, and when the file's dirty pages get old (with an
+//! I/O thread), and who finds no frame, or wants frames for something else, takes back all.
 //!
 //! | a stream | who wants a frame |
 //! |---|---|

@@ -69,6 +69,7 @@ impl S3Fifo {
     }
 
     /// The page in `frame` was given up for want of frames. Says whether it is to be remembered.
+    #[must_use]
     pub fn evicted(&mut self, frame: u32) -> bool {
         self.unlink(frame) == Place::Small
     }

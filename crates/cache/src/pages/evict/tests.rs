@@ -6,8 +6,8 @@ use unherd_testkit::{Seed, SimDevice};
 
 use super::Found;
 use crate::file::Core;
-use crate::frames::{EXTENT, State};
-use crate::page::FrameId;
+use crate::frames::{Claim, EXTENT, State};
+use crate::page::{FrameId, PageKey};
 use crate::{Cache, File, Io, OpenOptions, PageNo};
 
 type Action = Box<dyn FnOnce()>;
@@ -74,6 +74,41 @@ fn streams_that_give_up_pages_at_a_time_free_no_more_than_an_eighth() {
     assert_eq!(core.pages.try_take_next(key(FRAMES), 1).0.len(), 1);
     assert_eq!(second.get(), Some(0));
     assert_eq!(core.pages.stats().evictions, FRAMES / 8);
+}
+
+/// It is remembered, whichever way it is given up, and also if it was copied to another frame.
+#[test]
+fn a_page_that_was_given_up_comes_back_to_the_main_queue() {
+    type Take = fn(&Core, PageKey) -> Vec<Claim>;
+    const FRAMES: u64 = 256;
+    let one: Take = |core, key| match core.pages.search(key) {
+        Found::Frame { claim, .. } => vec![claim],
+        _ => Vec::new(),
+    };
+    let run: Take = |core, key| core.pages.try_take_run(key, 2 * EXTENT).0;
+    let row: Take = |core, _| core.pages.take_row(0, 0..2 * EXTENT as u32).0;
+    for (way, take) in [("one", one), ("run", run), ("row", row)] {
+        let (core, file) = full_cache(FRAMES);
+        let key = |page| core.files.all()[0].key(PageNo(page));
+        let frame = |page| core.pages.index.lookup(key(page));
+        let pinned = file.page(PageNo(0)).unwrap();
+        let before = frame(0);
+        file.write_all_at(&[1; 512], 0).unwrap();
+        assert_ne!(frame(0), before, "it was copied");
+        drop(pinned);
+        file.sync_all().unwrap();
+        // The frame that the page had before is free, and may be taken first.
+        let claims: Vec<Claim> = (0..2).flat_map(|_| take(&core, key(FRAMES))).collect();
+        claims.into_iter().for_each(|claim| core.pages.free_frame(claim));
+        let gone: Vec<u64> = (0..FRAMES).filter(|page| frame(*page).is_none()).collect();
+        assert!(gone.contains(&0), "{way}: {gone:?}");
+        for page in gone {
+            drop(file.page(PageNo(page)).unwrap());
+            let pool = core.supply().pools.lock(0);
+            let is_small = pool.policy.may_go_early(pool.number(frame(page).unwrap()), 0);
+            assert!(!is_small, "{way}: page {page} is new again");
+        }
+    }
 }
 
 /// It finds nothing, and goes to sleep, while a stream takes frames for pages to come.
