@@ -46,6 +46,7 @@ const IMPLS: &[Impl] = &[
     Impl { name: "unherd-blocking", about: "the same; each thread makes its own blocking reads" },
     Impl { name: "unherd-nocopy", about: "as unherd, but pages are pinned and read in place" },
     Impl { name: "unherd-noreadahead", about: "as unherd, without readahead" },
+    Impl { name: "unherd-64k", about: "as unherd, with pages of 64 KiB in place of 4 KiB" },
 ];
 
 impl Workload for Slices {
@@ -80,6 +81,7 @@ impl Workload for Slices {
             "unherd-blocking" => cached::run(job, &plan, Mode::Blocking),
             "unherd-nocopy" => cached::run(job, &plan, Mode::NoCopy),
             "unherd-noreadahead" => cached::run(job, &plan, Mode::NoReadahead),
+            "unherd-64k" => cached::run(job, &plan, Mode::LargePages),
             _ => Err(job.unknown_impl(&self.describe())),
         }
     }

@@ -17,7 +17,11 @@ pub(super) enum Mode {
     Blocking,
     NoCopy,
     NoReadahead,
+    LargePages,
 }
+
+/// Of [`Mode::LargePages`], bytes.
+const LARGE_PAGE: usize = 64 << 10;
 
 pub(super) fn run(job: &Job, plan: &Plan, mode: Mode) -> Result<Round, LoadError> {
     let capacity_bytes = capacity_bytes(plan.memory_bytes, plan.threads, plan.block_bytes)?;
@@ -30,12 +34,16 @@ pub(super) fn run(job: &Job, plan: &Plan, mode: Mode) -> Result<Round, LoadError
         let io = match mode {
             Mode::Blocking => CacheIo::Blocking,
             Mode::Aio => CacheIo::Aio,
-            Mode::Ring | Mode::NoCopy | Mode::NoReadahead => CacheIo::IoUring,
+            _ => CacheIo::IoUring,
+        };
+        let page_bytes = match mode {
+            Mode::LargePages => LARGE_PAGE,
+            _ => PAGE_BYTES as usize,
         };
         let cache = io
             .builder(job)?
             .capacity(capacity_bytes)
-            .page_size(PAGE_BYTES as usize)
+            .page_size(page_bytes)
             .build()
             .map_err(|error| setup_error(&error))?;
         let setup = meter.stop(job.plant)?;

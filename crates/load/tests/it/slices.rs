@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::*;
 
-const IMPLS: [&str; 9] = [
+const IMPLS: [&str; 10] = [
     "kernel",
     "kernel-direct",
     "floor",
@@ -14,6 +14,7 @@ const IMPLS: [&str; 9] = [
     "unherd-blocking",
     "unherd-nocopy",
     "unherd-noreadahead",
+    "unherd-64k",
 ];
 
 /// Below the build's own directory: direct I/O is refused on some temporary file systems.
