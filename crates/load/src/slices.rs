@@ -46,7 +46,9 @@ const IMPLS: &[Impl] = &[
     Impl { name: "unherd-blocking", about: "the same; each thread makes its own blocking reads" },
     Impl { name: "unherd-nocopy", about: "as unherd, but pages are pinned and read in place" },
     Impl { name: "unherd-noreadahead", about: "as unherd, without readahead" },
+    Impl { name: "unherd-noreuse", about: "as unherd, which is told that pages are read once" },
     Impl { name: "unherd-64k", about: "as unherd, with pages of 64 KiB in place of 4 KiB" },
+    Impl { name: "unherd-64k-noreuse", about: "as unherd-64k, told that pages are read once" },
 ];
 
 impl Workload for Slices {
@@ -81,6 +83,8 @@ impl Workload for Slices {
             "unherd-blocking" => cached::run(job, &plan, Mode::Blocking),
             "unherd-nocopy" => cached::run(job, &plan, Mode::NoCopy),
             "unherd-noreadahead" => cached::run(job, &plan, Mode::NoReadahead),
+            "unherd-noreuse" => cached::run(job, &plan, Mode::NoReuse),
+            "unherd-64k-noreuse" => cached::run(job, &plan, Mode::LargePagesNoReuse),
             "unherd-64k" => cached::run(job, &plan, Mode::LargePages),
             _ => Err(job.unknown_impl(&self.describe())),
         }

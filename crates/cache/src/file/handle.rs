@@ -597,6 +597,7 @@ impl File {
         // In a child of fork(2) the locks may be held for ever, and there are no misses.
         if !self.core().fork().is_forked() {
             *self.file.streams.lock() = Streams::new(advice);
+            self.file.no_reuse.store(advice == Advice::NoReuse, Ordering::Relaxed);
             self.file.filled.lock().advice = advice;
         }
     }

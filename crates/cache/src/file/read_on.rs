@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use unherd_sys::primitives::Arc;
+use unherd_sys::primitives::{Arc, Ordering};
 
 use crate::file::Core;
 use crate::file::fill::finish;
@@ -14,7 +14,7 @@ use crate::frames::Claim;
 use crate::io::TransferError;
 use crate::page::{PageKey, PageNo};
 use crate::state::FileState;
-use crate::state::readahead::{Limits, asks};
+use crate::state::readahead::{Limits, asks, behind};
 use crate::state::runs::{Engine, Fill};
 
 impl Core {
@@ -28,6 +28,7 @@ impl Core {
         wanted: u64,
     ) -> Vec<Claim> {
         let (page, file_pages) = (key.page.0, self.file_pages(file));
+        self.give_up_behind(file, page);
         let limits = self.limits(file_pages);
         let engine = self.engine_to_read_ahead();
         let most = limits.run.min(file_pages.saturating_sub(page));
@@ -60,12 +61,23 @@ impl Core {
         if !asks(page.0) || self.fork().is_forked() {
             return;
         }
+        self.give_up_behind(file, page.0);
         let Some(engine) = self.engine_to_read_ahead() else { return };
         let file_pages = self.file_pages(file);
         let limits = self.limits(file_pages);
         let ahead = file.streams.lock().used(page.0, limits, || self.most_ahead());
         if let Some(ahead) = ahead {
             self.read_ahead(engine, file, ahead.ranges(limits.run, file_pages));
+        }
+    }
+
+    /// If each page is read once: a reader has come to `page`, and some before it can go.
+    fn give_up_behind(&self, file: &FileState, page: u64) {
+        if file.no_reuse.load(Ordering::Relaxed) {
+            let pages = behind(page);
+            if !pages.is_empty() {
+                self.pages.give_up_early(pages.map(|page| file.key(PageNo(page))));
+            }
         }
     }
 

@@ -345,12 +345,7 @@ impl Pages {
                 break frame;
             }
         };
-        let goes = |neighbour: &FrameId| {
-            let word = self.frames().word(*neighbour);
-            word.is_evictable()
-                && !word.is_unread()
-                && pool.policy.may_go_early(pool.number(*neighbour), word.uses())
-        };
+        let goes = |neighbour: &FrameId| self.may_go_early(pool, *neighbour);
         let neighbours = pool.neighbours(frame).filter(goes).take(most - 1);
         chosen.extend(std::iter::once(frame).chain(neighbours).map(|frame| {
             let key = self.frames().key(frame);
@@ -358,6 +353,39 @@ impl Pages {
             (frame, key)
         }));
         Some(frame)
+    }
+
+    /// Whether the page of the frame may be given up before its turn.
+    fn may_go_early(&self, pool: &Pool, frame: FrameId) -> bool {
+        let word = self.frames().word(frame);
+        word.is_evictable()
+            && !word.is_unread()
+            && pool.policy.may_go_early(pool.number(frame), word.uses())
+    }
+
+    /// Gives up those of the pages that are there, were used, and may go before their turn; nobody
+    /// remembers them. Their frames are free then.
+    pub(crate) fn give_up_early(&self, pages: impl Iterator<Item = PageKey>) {
+        let pools = &self.supply.pools;
+        // A frame may be another page's by now: each is looked at again with its shard locked.
+        let guess = |key| Some((self.index.lookup(key)?, key));
+        let pages: Vec<(FrameId, PageKey)> = pages.filter_map(guess).collect();
+        for same in pages.chunk_by(|a, b| pools.of(a.0) == pools.of(b.0)) {
+            let at = pools.of(same[0].0);
+            let chosen: Vec<_> = {
+                let pool = pools.lock(at);
+                same.iter().copied().filter(|(frame, _)| self.may_go_early(&pool, *frame)).collect()
+            };
+            let mut claims = Vec::with_capacity(chosen.len());
+            self.try_evict(&chosen, &mut |claim| claims.push(claim));
+            if !claims.is_empty() {
+                let freed = claims.len();
+                let mut pool = pools.lock(at);
+                claims.into_iter().for_each(|claim| pool.push_free(claim));
+                drop(pool);
+                self.notify_idle(freed);
+            }
+        }
     }
 
     fn search_pool(&self, at: usize, key: PageKey) -> Found {

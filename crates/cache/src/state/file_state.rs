@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use unherd_sys::primitives::{Arc, AtomicU64, Ordering};
+use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, Ordering};
 use unherd_sys::{DeviceFile, Errno, Identity};
 
 use crate::error::{Error, Operation};
@@ -52,6 +52,8 @@ pub(crate) struct FileState {
     pub(crate) durability: Ranked<Durability, { rank::DURABILITY }>,
     pub(crate) unwritten: Unwritten,
     pub(crate) holds: Ranked<Holds, { rank::HOLDS }>,
+    /// Whether each page is read once: `Advice::NoReuse`. Relaxed: advice.
+    pub(crate) no_reuse: AtomicBool,
     /// Locked by misses, and by first uses of pages that were read ahead.
     pub(crate) streams: Ranked<Streams, { rank::STREAMS }>,
     /// Locked by those who write a page to its end, and by those who take frames back from streams.

@@ -56,6 +56,17 @@ const SINGLE_PAGES: u64 = 32;
 /// Of pages in a row those ask for more whose number this divides.
 const EACH: u64 = 16;
 
+/// The pages that a stream of a file that is read once gives up when it comes to `page`, and whose
+/// turn has not come before; none for most pages. Those just read stay: what lies on both sides of
+/// a page's end is read in two steps.
+pub(crate) fn behind(page: u64) -> Range<u64> {
+    if page.is_multiple_of(EACH) {
+        page.saturating_sub(2 * EACH)..page.saturating_sub(EACH)
+    } else {
+        page..page
+    }
+}
+
 /// Whether the first use of a page asks if its stream is to go on: each 16th page in a row does,
 /// and about as many of those of a stride, whose numbers 16 may never divide.
 pub(crate) fn asks(page: u64) -> bool {
@@ -163,6 +174,10 @@ pub enum Advice {
     /// At random: nothing is brought in that was not asked for, and dirty pages are not
     /// written before a sync or a lack of free frames.
     Random,
+    /// As [`Advice::Normal`], and each page once: a stream that goes forward gives up its pages
+    /// soon after it has read them. So a scan takes no frames from other pages, and reads into the
+    /// same memory again. What others use too stays.
+    NoReuse,
 }
 
 /// How much may be brought in.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use foldhash::fast::FixedState;
 use unherd_sync::{Reason, WaitKey, WaitTable};
-use unherd_sys::primitives::{Arc, AtomicU64, AtomicUsize, Ordering};
+use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use unherd_sys::{DeviceFile, Identity, Opened};
 
 use crate::error::Error;
@@ -225,6 +225,7 @@ impl Files {
             durability: Ranked::new(durability),
             unwritten: Unwritten::default(),
             holds: Ranked::default(),
+            no_reuse: AtomicBool::new(false),
             streams: Ranked::default(),
             filled: Ranked::default(),
         };

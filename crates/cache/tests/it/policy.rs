@@ -1,5 +1,7 @@
 //! Which pages a cache gives up.
 
+use std::ops::Range;
+
 use unherd_cache::policy::replay::Chooser;
 use unherd_cache::{Advice, Cache, File, Io, PageNo};
 use unherd_testkit::{FaultPlan, Seed};
@@ -42,6 +44,50 @@ fn a_scan_spares_what_was_used_again_and_again() {
     assert_eq!(lost(&cache, &file), 0);
     let stats = cache.stats();
     assert_eq!(stats.misses - stats.evictions, FRAMES as u64, "{stats:?}");
+}
+
+/// How many of the pages are gone.
+fn missing(cache: &Cache, file: &File, pages: Range<u64>) -> u64 {
+    let before = cache.stats().misses;
+    file.advise(Advice::Random);
+    read(file, pages);
+    cache.stats().misses - before
+}
+
+/// Without the advice pages that were used once go before a scan.
+#[test]
+fn a_scan_that_reads_once_takes_no_frames_from_others() {
+    const PAGES: u64 = 1000;
+    for io in [Io::Blocking, Io::Queued] {
+        for advice in [Advice::NoReuse, Advice::Normal] {
+            let device = sim(1, FaultPlan::default());
+            let cache = small(256, PAGE).device(device).io(io).build().unwrap();
+            let [others, scanned] = ["others", "scanned"].map(|name| {
+                let file = cache.open(name, writable()).unwrap();
+                file.set_len(PAGES * PAGE as u64).unwrap();
+                file
+            });
+            others.advise(Advice::Random);
+            read(&others, 0..100);
+            // Two uses, by others.
+            scanned.advise(Advice::Random);
+            (0..2).for_each(|_| read(&scanned, 500..504));
+            scanned.advise(advice);
+            let mut block = vec![0; 8 * PAGE];
+            for at in (0..PAGES * PAGE as u64).step_by(block.len()) {
+                assert_eq!(scanned.read_at(&mut block, at).unwrap(), block.len());
+            }
+            let stats = cache.stats();
+            let there = stats.reads - stats.evictions;
+            let lost = missing(&cache, &others, 0..100);
+            if advice == Advice::NoReuse {
+                assert!(lost == 0 && there <= 100 + 64, "{io:?}: {lost} lost, {there} there");
+                assert_eq!(missing(&cache, &scanned, 500..504), 0, "others use them");
+            } else {
+                assert_eq!((lost, there), (100, 256));
+            }
+        }
+    }
 }
 
 /// By pieces that go on where the last one ended each page is used once.

@@ -17,10 +17,12 @@ pub(super) enum Mode {
     Blocking,
     NoCopy,
     NoReadahead,
+    NoReuse,
     LargePages,
+    LargePagesNoReuse,
 }
 
-/// Of [`Mode::LargePages`], bytes.
+/// Bytes of a large page.
 const LARGE_PAGE: usize = 64 << 10;
 
 pub(super) fn run(job: &Job, plan: &Plan, mode: Mode) -> Result<Round, LoadError> {
@@ -37,7 +39,7 @@ pub(super) fn run(job: &Job, plan: &Plan, mode: Mode) -> Result<Round, LoadError
             _ => CacheIo::IoUring,
         };
         let page_bytes = match mode {
-            Mode::LargePages => LARGE_PAGE,
+            Mode::LargePages | Mode::LargePagesNoReuse => LARGE_PAGE,
             _ => PAGE_BYTES as usize,
         };
         let cache = io
@@ -48,9 +50,11 @@ pub(super) fn run(job: &Job, plan: &Plan, mode: Mode) -> Result<Round, LoadError
             .map_err(|error| setup_error(&error))?;
         let setup = meter.stop(job.plant)?;
         let file = cache.open(path, OpenOptions::new()).map_err(|error| setup_error(&error))?;
-        if mode == Mode::NoReadahead {
-            file.advise(Advice::Random);
-        }
+        file.advise(match mode {
+            Mode::NoReadahead => Advice::Random,
+            Mode::NoReuse | Mode::LargePagesNoReuse => Advice::NoReuse,
+            _ => Advice::Normal,
+        });
         Ok((Sliced { file, block_bytes: plan.block_bytes, copies: mode != Mode::NoCopy }, setup))
     })
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::*;
 
-const IMPLS: [&str; 10] = [
+const IMPLS: [&str; 12] = [
     "kernel",
     "kernel-direct",
     "floor",
@@ -14,7 +14,9 @@ const IMPLS: [&str; 10] = [
     "unherd-blocking",
     "unherd-nocopy",
     "unherd-noreadahead",
+    "unherd-noreuse",
     "unherd-64k",
+    "unherd-64k-noreuse",
 ];
 
 /// Below the build's own directory: direct I/O is refused on some temporary file systems.
