@@ -325,6 +325,15 @@ impl Pools {
         }
     }
 
+    /// The pages count as new when they come in next.
+    pub(crate) fn forget(&self, pages: impl IntoIterator<Item = PageKey>) {
+        let mut remembered = self.remembered();
+        for key in pages {
+            let page = policy::hash(key.file.0, key.page.0);
+            remembered.of(page).take(page);
+        }
+    }
+
     fn remembered(&self) -> Remembered<'_> {
         Remembered { parts: &self.given_up, locked: None }
     }

@@ -363,13 +363,17 @@ impl Pages {
             && pool.policy.may_go_early(pool.number(frame), word.uses())
     }
 
-    /// Gives up those of the pages that are there, were used, and may go before their turn; nobody
-    /// remembers them. Their frames are free then.
+    /// Gives up those of the pages that are there, are clean, were used, and may go before their
+    /// turn; they are not remembered. Their frames are free then.
+    ///
+    /// Not those that no flush has covered: should that fail, they would be lost for want of
+    /// nothing.
     pub(crate) fn give_up_early(&self, pages: impl Iterator<Item = PageKey>) {
         let pools = &self.supply.pools;
         // A frame may be another page's by now: each is looked at again with its shard locked.
         let guess = |key| Some((self.index.lookup(key)?, key));
-        let pages: Vec<(FrameId, PageKey)> = pages.filter_map(guess).collect();
+        let is_clean = |page: &(FrameId, _)| self.frames().word(page.0).state() == State::Clean;
+        let pages: Vec<_> = pages.filter_map(guess).filter(is_clean).collect();
         for same in pages.chunk_by(|a, b| pools.of(a.0) == pools.of(b.0)) {
             let at = pools.of(same[0].0);
             let chosen: Vec<_> = {

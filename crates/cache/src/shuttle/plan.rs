@@ -35,6 +35,8 @@ pub(super) struct Plan {
     pub(super) full_file: Option<usize>,
     /// The power fails at the end, if it has not before.
     pub(super) crashes: bool,
+    /// The files are said to be read once.
+    pub(super) reads_once: bool,
 }
 
 impl Plan {
@@ -63,6 +65,7 @@ impl Plan {
             faults: faults(seed),
             full_file: (seed.below(6) == 0).then(|| seed.below(FILES as u64) as usize),
             crashes: seed.coin(),
+            reads_once: seed.below(3) == 0,
         };
         // Pages that cannot be written keep their frames, and nothing but a deadline ends that.
         Self { waits_for_frames_end: plan.waits_for_frames_end || plan.device_fails(), ..plan }

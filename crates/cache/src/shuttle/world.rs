@@ -14,7 +14,7 @@ use super::actor::Actor;
 use super::outsider::Shared;
 use super::plan::Plan;
 use super::task_actor::TaskActor;
-use crate::{Cache, Error, File, Io, OpenOptions, PageNo};
+use crate::{Advice, Cache, Error, File, Io, OpenOptions, PageNo};
 
 pub(super) const PAGE_BYTES: usize = 512;
 pub(super) const FILES: usize = 2;
@@ -251,6 +251,9 @@ pub(super) fn run(seed: u64) -> u64 {
     let kept_open = if plan.device_fails() { FILES } else { FILES / 2 };
     let files: Vec<File> =
         (0..kept_open).map(|number| world.open(number).expect("the device is well")).collect();
+    if plan.reads_once {
+        files.iter().for_each(|file| file.advise(Advice::NoReuse));
+    }
     if plan.is_warm {
         world.read_all(&files);
     }

@@ -56,9 +56,9 @@ const SINGLE_PAGES: u64 = 32;
 /// Of pages in a row those ask for more whose number this divides.
 const EACH: u64 = 16;
 
-/// The pages that a stream of a file that is read once gives up when it comes to `page`, and whose
-/// turn has not come before; none for most pages. Those just read stay: what lies on both sides of
-/// a page's end is read in two steps.
+/// The pages that a reader of a file that is read once has done with when it comes to `page`, and
+/// whose turn has not come before; none for most pages. Those just read stay for one who reads them
+/// in several steps.
 pub(crate) fn behind(page: u64) -> Range<u64> {
     if page.is_multiple_of(EACH) {
         page.saturating_sub(2 * EACH)..page.saturating_sub(EACH)
@@ -174,9 +174,10 @@ pub enum Advice {
     /// At random: nothing is brought in that was not asked for, and dirty pages are not
     /// written before a sync or a lack of free frames.
     Random,
-    /// As [`Advice::Normal`], and each page once: a stream that goes forward gives up its pages
-    /// soon after it has read them. So a scan takes no frames from other pages, and reads into the
-    /// same memory again. What others use too stays.
+    /// As [`Advice::Normal`], and each page once, by one reader that goes forward: soon after it
+    /// has read pages they are given up. So a scan keeps a few MiB, whatever its length, and reads
+    /// into the same memory again. A page that was used twice stays, and so do those that come by
+    /// [`File::stream`](crate::File::stream).
     NoReuse,
 }
 
@@ -557,6 +558,13 @@ mod tests {
         reader.misses.clear();
         reader.read((0..400).map(|stream| stream * 1000 + 6));
         assert_eq!(reader.misses, [8; 400]);
+    }
+
+    #[test]
+    fn a_reader_has_done_with_each_page_once() {
+        let mut pages = (0..=320).flat_map(behind);
+        assert!((0..304 - 16).all(|page| pages.next() == Some(page)));
+        assert_eq!((pages.next(), behind(16)), (Some(288), 0..0));
     }
 
     #[test]

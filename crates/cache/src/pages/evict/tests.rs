@@ -111,6 +111,36 @@ fn a_page_that_was_given_up_comes_back_to_the_main_queue() {
     }
 }
 
+#[test]
+fn what_goes_early_is_clean_idle_and_new_when_it_comes_back() {
+    const FRAMES: u64 = 64;
+    let (core, file) = full_cache(FRAMES);
+    let key = |page| core.files.all()[0].key(PageNo(page));
+    let frame = |page| core.pages.index.lookup(key(page));
+    let [gone, pinned, unflushed, dirty, used] = [0, 1, 2, 3, 4];
+    let _guard = file.page(PageNo(pinned)).unwrap();
+    file.write_all_at(&[1; 512], unflushed * 512).unwrap();
+    file.write_back().unwrap();
+    file.write_all_at(&[1; 512], dirty * 512).unwrap();
+    (0..2).for_each(|_| drop(file.page(PageNo(used)).unwrap()));
+    let states = [unflushed, dirty].map(|page| core.frames().word(frame(page).unwrap()).state());
+    assert_eq!(states, [State::Unstable, State::Dirty]);
+    core.pages.give_up_early((0..5).map(key));
+    assert_eq!((0..FRAMES).find(|page| frame(*page).is_none()), Some(gone));
+    assert_eq!(core.pages.stats().evictions, 1);
+    drop(file.page(PageNo(gone)).unwrap());
+    let is_small = |page| {
+        let pool = core.supply().pools.lock(0);
+        pool.policy.may_go_early(pool.number(frame(page).unwrap()), 0)
+    };
+    assert!(is_small(gone));
+    // A waiter for a frame is told.
+    std::mem::forget(core.supply().waiters.enter());
+    let seen = core.supply().waiters.idled();
+    core.pages.give_up_early((0..5).map(key));
+    assert!(frame(gone).is_none() && core.supply().waiters.idled() != seen);
+}
+
 /// It finds nothing, and goes to sleep, while a stream takes frames for pages to come.
 #[test]
 fn a_stream_keeps_no_frames_from_one_who_waits() {
