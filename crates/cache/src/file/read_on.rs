@@ -14,7 +14,7 @@ use crate::frames::Claim;
 use crate::io::TransferError;
 use crate::page::{PageKey, PageNo};
 use crate::state::FileState;
-use crate::state::readahead::{Limits, asks, behind};
+use crate::state::readahead::{Limits, asks, behind, step_len};
 use crate::state::runs::{Engine, Fill};
 
 impl Core {
@@ -58,7 +58,7 @@ impl Core {
     /// waited for: the next window of its stream, if it is time.
     #[cold]
     pub(crate) fn read_on(&self, file: &Arc<FileState>, page: PageNo) {
-        if !asks(page.0) || self.fork().is_forked() {
+        if !asks(page.0, self.step_len()) || self.fork().is_forked() {
             return;
         }
         self.give_up_behind(file, page.0);
@@ -84,7 +84,8 @@ impl Core {
     /// If each page is read once: a reader has come to `page`, and some before it can go.
     fn give_up_behind(&self, file: &FileState, page: u64) {
         if file.no_reuse.load(Ordering::Relaxed) {
-            self.pages.give_up_early(behind(page).map(|page| file.key(PageNo(page))));
+            let pages = behind(page, self.step_len());
+            self.pages.give_up_early(pages.map(|page| file.key(PageNo(page))));
         }
     }
 
@@ -129,7 +130,11 @@ impl Core {
     fn limits(&self, file_pages: u64) -> Limits {
         // The cache may have fewer frames now than it was built for.
         let run = self.io.runs.pages_max.min(self.supply().len() / 16).max(1) as u64;
-        Limits { run, file: file_pages }
+        Limits { run, file: file_pages, step: self.step_len() }
+    }
+
+    fn step_len(&self) -> u64 {
+        step_len(self.io.runs.pages_max as u64)
     }
 
     fn file_pages(&self, file: &FileState) -> u64 {

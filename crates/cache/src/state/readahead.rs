@@ -53,26 +53,33 @@ const REACH: u64 = 64;
 /// The largest window of a stride that leaves pages out: each of its pages is a transfer.
 const SINGLE_PAGES: u64 = 32;
 
-/// Of pages in a row those ask for more whose number this divides.
-const EACH: u64 = 16;
+/// Of pages in a row those ask for more whose number a step's length divides: the most pages of a
+/// step, and how many steps the largest transfer has.
+const STEP_PAGES: u64 = 16;
+const STEPS: u64 = 16;
+
+/// How many pages a step has, if `run` pages can be moved in one transfer.
+pub(crate) fn step_len(run: u64) -> u64 {
+    (run / STEPS).clamp(1, STEP_PAGES)
+}
 
 /// The pages that a reader of a file that is read once has done with when it comes to `page`, and
 /// whose turn has not come before; none for most pages. Those just read stay for one who reads them
 /// in several steps.
-pub(crate) fn behind(page: u64) -> Range<u64> {
-    if page.is_multiple_of(EACH) {
-        page.saturating_sub(2 * EACH)..page.saturating_sub(EACH)
+pub(crate) fn behind(page: u64, step: u64) -> Range<u64> {
+    if page.is_multiple_of(step) {
+        page.saturating_sub(2 * step)..page.saturating_sub(step)
     } else {
         page..page
     }
 }
 
-/// Whether the first use of a page asks if its stream is to go on: each 16th page in a row does,
-/// and about as many of those of a stride, whose numbers 16 may never divide.
-pub(crate) fn asks(page: u64) -> bool {
+/// Whether the first use of a page asks if its stream is to go on: the first of each step in a row
+/// does, and about as many of those of a stride, whose numbers 16 may never divide.
+pub(crate) fn asks(page: u64, step: u64) -> bool {
     const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
     let mixed = (page ^ page >> 7).wrapping_mul(SCATTER);
-    page.is_multiple_of(EACH) || ((mixed ^ mixed >> 29) >> 32).is_multiple_of(EACH)
+    page.is_multiple_of(step) || ((mixed ^ mixed >> 29) >> 32).is_multiple_of(step)
 }
 
 /// Before all pages, and near none.
@@ -188,6 +195,8 @@ pub(crate) struct Limits {
     pub(crate) run: u64,
     /// Pages of the file.
     pub(crate) file: u64,
+    /// Pages of a step: [`step_len`].
+    pub(crate) step: u64,
 }
 
 /// Pages that nobody has asked for.
@@ -411,7 +420,7 @@ impl Streams {
         };
         let (left, nth) = self.nearest(page as i64, left)?;
         let mut stream = self.streams[nth];
-        if stream.stride.abs() == 1 && !page.is_multiple_of(EACH) {
+        if stream.stride.abs() == 1 && !page.is_multiple_of(limits.step) {
             return None;
         }
         // Two windows are under way while the reader is in a third.
@@ -441,7 +450,7 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: Limits = Limits { run: 256, file: 1 << 20 };
+    const LIMITS: Limits = Limits { run: 256, file: 1 << 20, step: 16 };
 
     fn ahead() -> u64 {
         1024
@@ -482,7 +491,7 @@ mod tests {
             for page in pages {
                 match self.there.insert(page, true) {
                     Some(true) => {}
-                    Some(false) if asks(page) && !self.has_no_io_thread => {
+                    Some(false) if asks(page, limits.step) && !self.has_no_io_thread => {
                         let ahead = self.streams.used(page, limits, ahead);
                         self.bring_in(ahead);
                     }
@@ -562,9 +571,11 @@ mod tests {
 
     #[test]
     fn a_reader_has_done_with_each_page_once() {
-        let mut pages = (0..=320).flat_map(behind);
-        assert!((0..304 - 16).all(|page| pages.next() == Some(page)));
-        assert_eq!((pages.next(), behind(16)), (Some(288), 0..0));
+        for step in [step_len(1), step_len(64), step_len(4096)] {
+            let pages = (0..=320).flat_map(|page| behind(page, step));
+            assert!(pages.eq(0..320 - step), "{step}");
+        }
+        assert_eq!([1, 16, 64, 256, 4096].map(step_len), [1, 1, 4, 16, 16]);
     }
 
     #[test]
