@@ -134,7 +134,7 @@ impl Core {
     }
 
     fn step_len(&self) -> u64 {
-        step_len(self.io.runs.pages_max as u64)
+        step_len(self.memory().page_bytes())
     }
 
     fn file_pages(&self, file: &FileState) -> u64 {

@@ -54,13 +54,13 @@ const REACH: u64 = 64;
 const SINGLE_PAGES: u64 = 32;
 
 /// Of pages in a row those ask for more whose number a step's length divides: the most pages of a
-/// step, and how many steps the largest transfer has.
-const STEP_PAGES: u64 = 16;
-const STEPS: u64 = 16;
+/// step, and its bytes where pages are larger than a sixteenth of that.
+const STEP_PAGES: usize = 16;
+const STEP_BYTES: usize = 64 << 10;
 
-/// How many pages a step has, if `run` pages can be moved in one transfer.
-pub(crate) fn step_len(run: u64) -> u64 {
-    (run / STEPS).clamp(1, STEP_PAGES)
+/// How many pages a step has.
+pub(crate) fn step_len(page_bytes: usize) -> u64 {
+    (STEP_BYTES / page_bytes).clamp(1, STEP_PAGES) as u64
 }
 
 /// The pages that a reader of a file that is read once has done with when it comes to `page`, and
@@ -75,7 +75,7 @@ pub(crate) fn behind(page: u64, step: u64) -> Range<u64> {
 }
 
 /// Whether the first use of a page asks if its stream is to go on: the first of each step in a row
-/// does, and about as many of those of a stride, whose numbers 16 may never divide.
+/// does, and about as many of those of a stride, whose numbers that may never divide.
 pub(crate) fn asks(page: u64, step: u64) -> bool {
     const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
     let mixed = (page ^ page >> 7).wrapping_mul(SCATTER);
@@ -182,9 +182,9 @@ pub enum Advice {
     /// written before a sync or a lack of free frames.
     Random,
     /// As [`Advice::Normal`], and each page once, by one reader that goes forward: soon after it
-    /// has read pages they are given up. So a scan keeps a few MiB, whatever its length, and reads
-    /// into the same memory again. A page that was used twice stays, and so do those that come by
-    /// [`File::stream`](crate::File::stream).
+    /// has read pages they are given up. So a scan keeps a few MiB (of large pages a dozen),
+    /// whatever its length, and reads into the same memory again. A page that was used twice stays,
+    /// and so do those that come by [`File::stream`](crate::File::stream).
     NoReuse,
 }
 
@@ -571,11 +571,11 @@ mod tests {
 
     #[test]
     fn a_reader_has_done_with_each_page_once() {
-        for step in [step_len(1), step_len(64), step_len(4096)] {
+        for step in [1, 4, 16] {
             let pages = (0..=320).flat_map(|page| behind(page, step));
             assert!(pages.eq(0..320 - step), "{step}");
         }
-        assert_eq!([1, 16, 64, 256, 4096].map(step_len), [1, 1, 4, 16, 16]);
+        assert_eq!([512, 4 << 10, 16 << 10, 64 << 10, 2 << 20].map(step_len), [16, 16, 4, 1, 1]);
     }
 
     #[test]
