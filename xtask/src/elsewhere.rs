@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::step::Step;
 use crate::suite::target_directory;
 
-/// The library is checked and linted for it besides this machine's own target.
+/// The library is built and linted for it besides this machine's own target.
 const OTHER_TARGET: &str = "aarch64-unknown-linux-gnu";
 
 /// The packages of the library.
@@ -18,13 +18,18 @@ pub(crate) fn steps(root: &Path) -> Result<Vec<Step>, Failure> {
     let mut steps = Vec::new();
     if has_target(root) || rustup(root, &["target", "add", OTHER_TARGET]) {
         steps.push(
+            Step::cargo(format!("build for {OTHER_TARGET}"), &["build", "--locked"])
+                .arguments(&["--target", OTHER_TARGET])
+                .arguments(&LIBRARY),
+        );
+        steps.push(
             Step::cargo(format!("lints for {OTHER_TARGET}"), &["clippy", "--locked"])
                 .arguments(&["--target", OTHER_TARGET])
                 .arguments(&LIBRARY)
                 .arguments(&["--all-targets", "--", "-D", "warnings"]),
         );
     } else {
-        println!("not checked for {OTHER_TARGET}: rustup cannot install its standard library");
+        println!("not built for {OTHER_TARGET}: rustup cannot install its standard library");
     }
     let version = rust_version(root)?;
     let install = ["toolchain", "install", &version, "--profile", "minimal", "--no-self-update"];

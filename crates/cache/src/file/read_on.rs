@@ -3,6 +3,9 @@
 //! What to read is planned by `readahead.rs`. It is read as far as it is missing and frames can be
 //! had at once, and only while the device has little to do: see [`Engine::may_read_ahead`]. A cache
 //! without an I/O thread reads ahead only what is next to a missing page, with that page.
+//!
+//! Of a file that is read once (`Advice::NoReuse`) the pages behind the reader are given up here,
+//! too.
 
 use std::ops::Range;
 

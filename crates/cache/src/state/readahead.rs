@@ -53,8 +53,8 @@ const REACH: u64 = 64;
 /// The largest window of a stride that leaves pages out: each of its pages is a transfer.
 const SINGLE_PAGES: u64 = 32;
 
-/// Of pages in a row those ask for more whose number a step's length divides: the most pages of a
-/// step, and its bytes where pages are larger than a sixteenth of that.
+/// Of pages in a row the first of each step asks for more. A step is 16 pages, or 64 KiB if these
+/// are fewer pages; one page at least.
 const STEP_PAGES: usize = 16;
 const STEP_BYTES: usize = 64 << 10;
 
