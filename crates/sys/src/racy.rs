@@ -35,18 +35,35 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     if len >= MANY_BYTES {
         // SAFETY: the caller's.
-        return unsafe { copy_many(from, to, len) };
+        return unsafe { copy_many::<false>(from, to, len) };
     }
     // SAFETY: the caller's.
     unsafe { copy_by_loads(from, to, len) }
 }
 
-/// Copies at least [`MANY_BYTES`], as the processor does it best.
+/// As [`copy`], of bytes that are not likely to be read again soon: they need not stay in the
+/// processor's caches, where they would drive out what is.
+///
+/// # Safety
+/// As for [`copy`].
+#[inline]
+pub unsafe fn copy_once(from: *const u8, to: *mut u8, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if len >= MANY_BYTES {
+        // SAFETY: the caller's.
+        return unsafe { copy_many::<true>(from, to, len) };
+    }
+    // SAFETY: the caller's.
+    unsafe { copy_by_loads(from, to, len) }
+}
+
+/// Copies at least [`MANY_BYTES`], as the processor does it best; `ONCE` is what [`copy_once`]
+/// says, which `rep movsb` cannot be told.
 ///
 /// # Safety
 /// As for [`copy`].
 #[cfg(target_arch = "x86_64")]
-unsafe fn copy_many(from: *const u8, to: *mut u8, len: usize) {
+unsafe fn copy_many<const ONCE: bool>(from: *const u8, to: *mut u8, len: usize) {
     let mut done = 0;
     if std::arch::is_x86_feature_detected!("ermsb") {
         // SAFETY: it moves the caller's bytes; the direction flag is clear on entry to any Rust
@@ -64,7 +81,7 @@ unsafe fn copy_many(from: *const u8, to: *mut u8, len: usize) {
     }
     if std::arch::is_x86_feature_detected!("avx") {
         // SAFETY: the caller's; the processor has the registers, and many bytes are more than 128.
-        done = unsafe { copy_wide_blocks(from, to, len) };
+        done = unsafe { copy_wide_blocks::<ONCE>(from, to, len) };
     }
     // SAFETY: in bounds, as no more than `len` bytes were copied.
     let from = unsafe { from.add(done) };
@@ -106,18 +123,24 @@ unsafe fn copy_by_loads(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Copies as many blocks of 128 bytes as there are, and returns how many bytes that were.
+/// Copies as many blocks of 128 bytes as there are, and returns how many bytes that were. What is
+/// read `ONCE` is asked for 1,024 bytes ahead, also beyond the end: where pages are copied in their
+/// order the next one begins there, and no processor looks ahead into that by itself.
 ///
 /// # Safety
 /// As for [`copy`]; and there is one.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
-unsafe fn copy_wide_blocks(from: *const u8, to: *mut u8, len: usize) -> usize {
+unsafe fn copy_wide_blocks<const ONCE: bool>(from: *const u8, to: *mut u8, len: usize) -> usize {
     let bytes = len / 128 * 128;
-    // SAFETY: it moves the caller's bytes, up to `from + bytes`.
+    // SAFETY: it moves the caller's bytes, up to `from + bytes`; any address may be prefetched.
     unsafe {
         std::arch::asm!(
             "2:",
+            ".if {once}",
+            "prefetchnta [{from} + {at} + 1024]",
+            "prefetchnta [{from} + {at} + 1088]",
+            ".endif",
             "vmovups {a}, [{from} + {at}]",
             "vmovups {b}, [{from} + {at} + 32]",
             "vmovups {c}, [{from} + {at} + 64]",
@@ -136,6 +159,7 @@ unsafe fn copy_wide_blocks(from: *const u8, to: *mut u8, len: usize) -> usize {
             b = out(ymm_reg) _,
             c = out(ymm_reg) _,
             d = out(ymm_reg) _,
+            once = const ONCE as u8,
             options(nostack)
         );
     }
@@ -338,7 +362,7 @@ mod tests {
         type Copy = unsafe fn(*const u8, *mut u8, usize);
         for len in [0, 1, 7, 8, 9, 31, 32, 33, 63, 64, 65, 255, 256, 257, 4096, 8191] {
             for (from, to) in [(0, 0), (1, 0), (0, 3), (5, 6)] {
-                for copies in [copy as Copy, copy_by_loads] {
+                for copies in [copy as Copy, copy_once, copy_by_loads] {
                     let mut into = vec![0xff; len + 16];
                     // SAFETY: both are in bounds, and this thread's own.
                     unsafe { copies(source[from..].as_ptr(), into[to..].as_mut_ptr(), len) };
@@ -360,14 +384,17 @@ mod tests {
             return;
         }
         let source: Vec<u8> = (0..9000u32).map(|at| (at % 251) as u8 + 1).collect();
-        for len in [128, 129, 255, 256, 4096, 4223] {
-            let mut into = vec![0; len + 3];
-            // SAFETY: both are in bounds, and this thread's own; the processor has the registers.
-            let copied =
-                unsafe { copy_wide_blocks(source[1..].as_ptr(), into[3..].as_mut_ptr(), len) };
-            assert_eq!(copied, len / 128 * 128);
-            assert_eq!(into[3..3 + copied], source[1..1 + copied]);
-            assert!(into[..3].iter().chain(&into[3 + copied..]).all(|&byte| byte == 0));
+        type Copy = unsafe fn(*const u8, *mut u8, usize) -> usize;
+        for copies in [copy_wide_blocks::<false> as Copy, copy_wide_blocks::<true>] {
+            for len in [128, 129, 255, 256, 4096, 4223] {
+                let mut into = vec![0; len + 3];
+                // SAFETY: both are in bounds, and this thread's own; the processor has the
+                // registers.
+                let copied = unsafe { copies(source[1..].as_ptr(), into[3..].as_mut_ptr(), len) };
+                assert_eq!(copied, len / 128 * 128);
+                assert_eq!(into[3..3 + copied], source[1..1 + copied]);
+                assert!(into[..3].iter().chain(&into[3 + copied..]).all(|&byte| byte == 0));
+            }
         }
     }
 

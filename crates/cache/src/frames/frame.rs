@@ -344,6 +344,12 @@ impl Look<'_> {
         Word(self.frame.word.load(Ordering::Relaxed)).is_unchanged_since(self.began)
     }
 
+    /// Whether the page was brought in ahead, and nobody had asked for it when the look began.
+    #[inline(always)]
+    pub(crate) fn is_unread(self) -> bool {
+        self.began.is_unread()
+    }
+
     /// The page was used, unless that `goes_on` with the last use. Whether it had been brought in
     /// ahead, and this was its first use.
     #[inline(always)]

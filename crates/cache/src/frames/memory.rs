@@ -318,6 +318,14 @@ impl RacyPage<'_> {
         unsafe { racy::copy(from, to.as_mut_ptr(), to.len()) };
         true
     }
+
+    /// As [`RacyPage::copy_to`], of a page that is not likely to be read again soon.
+    pub(crate) fn copy_once_to(self, at: usize, to: &mut [u8]) -> bool {
+        let Some(from) = self.part(at, to.len()) else { return false };
+        // SAFETY: as in `copy_to`.
+        unsafe { racy::copy_once(from, to.as_mut_ptr(), to.len()) };
+        true
+    }
 }
 
 #[cfg(test)]

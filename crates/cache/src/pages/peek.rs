@@ -218,7 +218,10 @@ impl Pages {
             return Copied::Nothing;
         }
         let Some((page, begun)) = self.begin_look(key) else { return Copied::Nothing };
-        if page.copy_to(at, to) && begun.is_unchanged() {
+        // What was brought in ahead mostly is a scan's, which reads it once.
+        let is_copied =
+            if begun.is_unread() { page.copy_once_to(at, to) } else { page.copy_to(at, to) };
+        if is_copied && begun.is_unchanged() {
             self.counters.tick(Tick::CopiesOut, &self.fork);
             return if self.note_use(begun, goes_on) { Copied::Unread } else { Copied::Page };
         }
