@@ -14,10 +14,12 @@ mod kernel;
 mod plan;
 mod scene;
 
-use crate::files::Way;
+use unherd::Advice;
+
+use crate::files::{CacheIo, Way};
 use crate::{Better, Description, Impl, Job, Kind, LoadError, Metric, Param, Round, Workload};
 
-use cached::Mode;
+use cached::{USUAL, Variant};
 use kernel::{Buffers, Source};
 use plan::Plan;
 
@@ -49,7 +51,18 @@ const IMPLS: &[Impl] = &[
     Impl { name: "unherd-noreuse", about: "as unherd, which is told that pages are read once" },
     Impl { name: "unherd-64k", about: "as unherd, with pages of 64 KiB in place of 4 KiB" },
     Impl { name: "unherd-64k-noreuse", about: "as unherd-64k, told that pages are read once" },
+    Impl { name: "unherd-aio-64k-noreuse", about: "the same without io_uring" },
 ];
+
+const AIO: Variant = Variant { io: CacheIo::Aio, ..USUAL };
+
+fn read_once(variant: Variant) -> Variant {
+    Variant { advice: Advice::NoReuse, ..variant }
+}
+
+fn large_pages(variant: Variant) -> Variant {
+    Variant { page_bytes: 64 << 10, ..variant }
+}
 
 impl Workload for Slices {
     fn describe(&self) -> Description {
@@ -78,14 +91,19 @@ impl Workload for Slices {
             "floor" => kernel::run(job, &plan, Source::LargeDirect(Buffers::One)),
             "floor-memory" => kernel::run(job, &plan, Source::LargeDirect(Buffers::OfAllMemory)),
             "before" => before::run(job, &plan),
-            "unherd" => cached::run(job, &plan, Mode::Ring),
-            "unherd-aio" => cached::run(job, &plan, Mode::Aio),
-            "unherd-blocking" => cached::run(job, &plan, Mode::Blocking),
-            "unherd-nocopy" => cached::run(job, &plan, Mode::NoCopy),
-            "unherd-noreadahead" => cached::run(job, &plan, Mode::NoReadahead),
-            "unherd-noreuse" => cached::run(job, &plan, Mode::NoReuse),
-            "unherd-64k-noreuse" => cached::run(job, &plan, Mode::LargePagesNoReuse),
-            "unherd-64k" => cached::run(job, &plan, Mode::LargePages),
+            "unherd" => cached::run(job, &plan, USUAL),
+            "unherd-aio" => cached::run(job, &plan, AIO),
+            "unherd-blocking" => {
+                cached::run(job, &plan, Variant { io: CacheIo::Blocking, ..USUAL })
+            }
+            "unherd-nocopy" => cached::run(job, &plan, Variant { copies: false, ..USUAL }),
+            "unherd-noreadahead" => {
+                cached::run(job, &plan, Variant { advice: Advice::Random, ..USUAL })
+            }
+            "unherd-noreuse" => cached::run(job, &plan, read_once(USUAL)),
+            "unherd-64k" => cached::run(job, &plan, large_pages(USUAL)),
+            "unherd-64k-noreuse" => cached::run(job, &plan, large_pages(read_once(USUAL))),
+            "unherd-aio-64k-noreuse" => cached::run(job, &plan, large_pages(read_once(AIO))),
             _ => Err(job.unknown_impl(&self.describe())),
         }
     }

@@ -9,23 +9,24 @@ use super::scene::{self, Reader, SlicedFile};
 use crate::files::{AlignedBytes, CacheIo, PAGE_BYTES, capacity_bytes};
 use crate::{Basis, Job, LoadError, Meter, Round};
 
-/// A way of use, or a mechanism that is off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
-    Ring,
-    Aio,
-    Blocking,
-    NoCopy,
-    NoReadahead,
-    NoReuse,
-    LargePages,
-    LargePagesNoReuse,
+/// How the cache is made and used.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Variant {
+    pub(super) io: CacheIo,
+    pub(super) page_bytes: usize,
+    pub(super) advice: Advice,
+    /// Whether pages are copied out, or else read in place.
+    pub(super) copies: bool,
 }
 
-/// Bytes of a large page.
-const LARGE_PAGE: usize = 64 << 10;
+pub(super) const USUAL: Variant = Variant {
+    io: CacheIo::IoUring,
+    page_bytes: PAGE_BYTES as usize,
+    advice: Advice::Normal,
+    copies: true,
+};
 
-pub(super) fn run(job: &Job, plan: &Plan, mode: Mode) -> Result<Round, LoadError> {
+pub(super) fn run(job: &Job, plan: &Plan, variant: Variant) -> Result<Round, LoadError> {
     let capacity_bytes = capacity_bytes(plan.memory_bytes, plan.threads, plan.block_bytes)?;
     scene::run(job, plan, |path| {
         let setup_error = |error: &dyn std::fmt::Display| LoadError::Setup {
@@ -33,15 +34,7 @@ pub(super) fn run(job: &Job, plan: &Plan, mode: Mode) -> Result<Round, LoadError
             message: error.to_string(),
         };
         let meter = Meter::start(Basis::WithKernel { idle_busy: job.idle_busy })?;
-        let io = match mode {
-            Mode::Blocking => CacheIo::Blocking,
-            Mode::Aio => CacheIo::Aio,
-            _ => CacheIo::IoUring,
-        };
-        let page_bytes = match mode {
-            Mode::LargePages | Mode::LargePagesNoReuse => LARGE_PAGE,
-            _ => PAGE_BYTES as usize,
-        };
+        let Variant { io, page_bytes, advice, copies } = variant;
         let cache = io
             .builder(job)?
             .capacity(capacity_bytes)
@@ -50,12 +43,8 @@ pub(super) fn run(job: &Job, plan: &Plan, mode: Mode) -> Result<Round, LoadError
             .map_err(|error| setup_error(&error))?;
         let setup = meter.stop(job.plant)?;
         let file = cache.open(path, OpenOptions::new()).map_err(|error| setup_error(&error))?;
-        file.advise(match mode {
-            Mode::NoReadahead => Advice::Random,
-            Mode::NoReuse | Mode::LargePagesNoReuse => Advice::NoReuse,
-            _ => Advice::Normal,
-        });
-        Ok((Sliced { file, block_bytes: plan.block_bytes, copies: mode != Mode::NoCopy }, setup))
+        file.advise(advice);
+        Ok((Sliced { file, block_bytes: plan.block_bytes, copies }, setup))
     })
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::*;
 
-const IMPLS: [&str; 12] = [
+const IMPLS: [&str; 13] = [
     "kernel",
     "kernel-direct",
     "floor",
@@ -17,6 +17,7 @@ const IMPLS: [&str; 12] = [
     "unherd-noreuse",
     "unherd-64k",
     "unherd-64k-noreuse",
+    "unherd-aio-64k-noreuse",
 ];
 
 /// Below the build's own directory: direct I/O is refused on some temporary file systems.
