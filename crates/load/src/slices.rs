@@ -51,7 +51,7 @@ const IMPLS: &[Impl] = &[
     Impl { name: "unherd-noreuse", about: "as unherd, which is told that pages are read once" },
     Impl { name: "unherd-64k", about: "as unherd, with pages of 64 KiB in place of 4 KiB" },
     Impl { name: "unherd-64k-noreuse", about: "as unherd-64k, told that pages are read once" },
-    Impl { name: "unherd-aio-64k-noreuse", about: "the same without io_uring" },
+    Impl { name: "unherd-aio-64k-noreuse", about: "as unherd-64k-noreuse, without io_uring" },
 ];
 
 const AIO: Variant = Variant { io: CacheIo::Aio, ..USUAL };

@@ -42,7 +42,8 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 }
 
 /// As [`copy`], of bytes that are not likely to be read again soon: they need not stay in the
-/// processor's caches, where they would drive out what is.
+/// processor's caches, where they would drive out what is. Heeded from 256 bytes on, on x86-64
+/// without a fast `rep movsb`.
 ///
 /// # Safety
 /// As for [`copy`].
@@ -124,8 +125,8 @@ unsafe fn copy_by_loads(from: *const u8, to: *mut u8, len: usize) {
 }
 
 /// Copies as many blocks of 128 bytes as there are, and returns how many bytes that were. What is
-/// read `ONCE` is asked for 1,024 bytes ahead, also beyond the end: where pages are copied in their
-/// order the next one begins there, and no processor looks ahead into that by itself.
+/// read `ONCE` is asked for 1,024 bytes ahead, also beyond the end: in a scan the next page mostly
+/// begins there, which not all processors fetch ahead.
 ///
 /// # Safety
 /// As for [`copy`]; and there is one.

@@ -218,7 +218,7 @@ impl Pages {
             return Copied::Nothing;
         }
         let Some((page, begun)) = self.begin_look(key) else { return Copied::Nothing };
-        // What was brought in ahead mostly is a scan's, which reads it once.
+        // What was brought in ahead may be a scan's, which reads it once.
         let is_copied =
             if begun.is_unread() { page.copy_once_to(at, to) } else { page.copy_to(at, to) };
         if is_copied && begun.is_unchanged() {
