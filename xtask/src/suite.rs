@@ -78,7 +78,7 @@ impl Model {
             .arguments(&["-p", package])
             .environment("RUSTFLAGS", flags.join(" "))
             .environment("CARGO_TARGET_DIR", format!("{}/{target}", target_directory()))
-            // To optimize across crates takes longer than it spares; panics name their lines anyway.
+            // To optimize across crates takes longer than it spares. Panics name lines anyway.
             .environment("CARGO_PROFILE_RELEASE_LTO", "off")
             .environment("CARGO_PROFILE_RELEASE_DEBUG", "none")
             .environment("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
