@@ -20,7 +20,9 @@ pub(crate) fn steps(root: &Path) -> Result<Vec<Step>, Failure> {
         steps.push(
             Step::cargo(format!("build for {OTHER_TARGET}"), &["build", "--locked"])
                 .arguments(&["--target", OTHER_TARGET])
-                .arguments(&LIBRARY),
+                .arguments(&LIBRARY)
+                // Nothing of it is run.
+                .environment("CARGO_PROFILE_DEV_OPT_LEVEL", "0"),
         );
         steps.push(
             Step::cargo(format!("lints for {OTHER_TARGET}"), &["clippy", "--locked"])
@@ -34,9 +36,11 @@ pub(crate) fn steps(root: &Path) -> Result<Vec<Step>, Failure> {
     let version = rust_version(root)?;
     let install = ["toolchain", "install", &version, "--profile", "minimal", "--no-self-update"];
     if rustup(root, &["run", &version, "cargo", "--version"]) || rustup(root, &install) {
+        // The library is what others build by it. That the rest calls nothing newer, a lint tells.
         steps.push(
             Step::program(format!("check by Rust {version}"), Path::new("rustup"))
-                .arguments(&["run", &version, "cargo", "check", "--locked", "--workspace"])
+                .arguments(&["run", &version, "cargo", "check", "--locked"])
+                .arguments(&LIBRARY)
                 .environment("CARGO_TARGET_DIR", format!("{}/rust-version", target_directory())),
         );
     } else {
