@@ -21,6 +21,7 @@ mod page_stream;
 mod pieces;
 mod read;
 mod read_on;
+mod read_uncached;
 mod reclaim;
 mod space;
 #[cfg(test)]

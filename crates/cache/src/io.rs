@@ -15,7 +15,9 @@ use crate::error::BuildError;
 pub(crate) use engine::Engine;
 #[cfg(test)]
 pub(crate) use engine::{OWN_READS_MAX, READS_MAX};
-pub(crate) use run::{Moved, Payload, Run, RunBuffer, RunBuffers, RunFrames, TransferError};
+pub(crate) use run::{
+    Moved, Payload, Run, RunBuffer, RunBuffers, RunFrames, TransferError, read_into,
+};
 
 /// Who moves pages between the cache and the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

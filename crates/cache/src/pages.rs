@@ -4,6 +4,8 @@
 //! missing, the rooms above bring in.
 
 #[cfg(not(loom))]
+mod announced;
+#[cfg(not(loom))]
 mod evict;
 #[cfg(not(loom))]
 mod guard;

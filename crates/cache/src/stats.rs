@@ -73,6 +73,8 @@ counts! {
     Flushes flushes,
     /// Pages read from the device. Pages beyond the end of the file need no read.
     Reads reads,
+    /// Those of them that were not kept: [`File::read_uncached_at`](crate::File::read_uncached_at).
+    UncachedReads uncached_reads,
     /// Pages read that nobody waited for: by readahead, [`File::prefetch`](crate::File::prefetch)
     /// or [`File::stream`](crate::File::stream), or because the same call wants them next; part of
     /// `reads`.

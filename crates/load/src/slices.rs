@@ -19,7 +19,7 @@ use unherd::Advice;
 use crate::files::{CacheIo, Way};
 use crate::{Better, Description, Impl, Job, Kind, LoadError, Metric, Param, Round, Workload};
 
-use cached::{USUAL, Variant};
+use cached::{Reads, USUAL, Variant};
 use kernel::{Buffers, Source};
 use plan::Plan;
 
@@ -47,6 +47,10 @@ const IMPLS: &[Impl] = &[
     Impl { name: "unherd-aio", about: "the same without io_uring, by io_submit(2)" },
     Impl { name: "unherd-blocking", about: "the same; each thread makes its own blocking reads" },
     Impl { name: "unherd-nocopy", about: "as unherd, but pages are pinned and read in place" },
+    Impl {
+        name: "unherd-uncached",
+        about: "as unherd, by reads that keep nothing (read_uncached_at)",
+    },
     Impl { name: "unherd-noreadahead", about: "as unherd, without readahead" },
     Impl { name: "unherd-noreuse", about: "as unherd, which is told that pages are read once" },
     Impl { name: "unherd-64k", about: "as unherd, with pages of 64 KiB in place of 4 KiB" },
@@ -96,7 +100,10 @@ impl Workload for Slices {
             "unherd-blocking" => {
                 cached::run(job, &plan, Variant { io: CacheIo::Blocking, ..USUAL })
             }
-            "unherd-nocopy" => cached::run(job, &plan, Variant { copies: false, ..USUAL }),
+            "unherd-nocopy" => cached::run(job, &plan, Variant { reads: Reads::InPlace, ..USUAL }),
+            "unherd-uncached" => {
+                cached::run(job, &plan, Variant { reads: Reads::Uncached, ..USUAL })
+            }
             "unherd-noreadahead" => {
                 cached::run(job, &plan, Variant { advice: Advice::Random, ..USUAL })
             }

@@ -177,9 +177,10 @@ impl Core {
     /// Makes the last page of a file that was cut end after `tail` bytes, by a copy in its place.
     ///
     /// The caller keeps out writers and write-backs, and the file is cut on the device. So a page
-    /// that is not here needs nothing, nor does one that is announced: its read begins later. To
-    /// wait for that one would not do, as its thread may be waiting for a frame, and that for a
-    /// write-back. The wait for a page that is being read ends with the read.
+    /// that is not here needs nothing, nor does one that is announced: its read begins later, or
+    /// keeps nothing (`read_uncached.rs`). To wait for that one would not do, as its thread may be
+    /// waiting for a frame, and that for a write-back. The wait for a page that is being read ends
+    /// with the read.
     pub(crate) fn cut_page(&self, file: &FileState, page: PageNo, tail: usize, mut copy: Claim) {
         let key = file.key(page);
         let old = loop {

@@ -153,6 +153,16 @@ impl Core {
         self.pages.index.lookup(file.key(PageNo(page))).is_none()
     }
 
+    /// How many of the pages are there, or announced, from the first on.
+    fn known(&self, file: &FileState, pages: Range<u64>) -> u64 {
+        let mut locked = None;
+        let mut is_known = |&page: &u64| {
+            let shard = self.pages.next_shard(&mut locked, file.key(PageNo(page)));
+            shard.get().is_some()
+        };
+        pages.take_while(|page| is_known(page)).count() as u64
+    }
+
     /// Whether the page is there, and was used or is being read.
     fn was_read(&self, file: &FileState, page: u64) -> bool {
         let frame = self.pages.index.lookup(file.key(PageNo(page)));
@@ -184,8 +194,10 @@ impl Core {
                 let fill = Fill { is_ahead: true, ..Fill::new(file.clone(), first, claims) };
                 let fill = fill.install(&self.pages);
                 // One that is announced, or there by now, ends the run.
-                at += (fill.claims.len() as u64 + 1).min(missing);
-                if !fill.claims.is_empty() {
+                if fill.claims.is_empty() {
+                    at += self.known(file, at..at + missing).max(1);
+                } else {
+                    at += (fill.claims.len() as u64 + 1).min(missing);
                     let (count, run) = (fill.claims.len(), fill.into_run(&self.pages));
                     if let Err(run) = engine.begin_ahead(self.memory(), run, count) {
                         let _ = finish(&self.pages, *run, |_| Err(TransferError::IO));

@@ -7,6 +7,8 @@
 //! pages back at a time.
 #![expect(unsafe_code, reason = "the frames' memory is given to the device")]
 
+use std::ptr::NonNull;
+
 use unherd_sync::{Outcome, Reason, Token, WaitKey, WaitTable};
 use unherd_sys::{Device, DeviceFile, Direction, Errno, IoBuf, IoBufs, Transfer};
 
@@ -22,6 +24,19 @@ const RUN_BYTES_MAX: usize = 1 << 20;
 /// The most pages of a run in a cache with `frames` frames.
 pub(crate) fn run_pages_max(frames: usize, page_bytes: usize) -> usize {
     (frames / 16).clamp(1, (RUN_BYTES_MAX / page_bytes).clamp(1, IoBufs::PIECES_MAX))
+}
+
+/// Reads from `offset` on into memory of a caller's, aligned as the device asks for. Blocks until
+/// done; gives the bytes that were moved.
+pub(crate) fn read_into(
+    device: &dyn Device,
+    file: DeviceFile,
+    offset: u64,
+    to: &mut [u8],
+) -> Result<usize, Errno> {
+    let buf = IoBuf { start: NonNull::from(&mut *to).cast(), len: to.len() };
+    // SAFETY: the memory is the caller's alone, and is borrowed until this returns.
+    unsafe { device.read(file, offset, buf.into()) }
 }
 
 /// The right to write one run back, with the place for its pages' loans, which grows to what the

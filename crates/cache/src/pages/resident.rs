@@ -5,6 +5,7 @@
 //! | step | the index says | the frame's word |
 //! |---|---|---|
 //! | `look_up` of a page that nobody knows | announced | |
+//! | `AnnouncedRun` of those that nobody knows, then its end | announced, then nothing | |
 //! | `install`; `install_missing` of what nobody knows | the frame | empty, then reading or changing |
 //! | `evict`; the caller takes the entry out | the frame, then nothing | clean or unstable, then empty |
 //! | `detach` | the frame, then nothing | at rest, then detached |

@@ -135,12 +135,22 @@ impl<'a> Actor<'a> {
         let world = self.world;
         let reads: Vec<_> =
             run(first, pages).map(|it| (it, world.history(it).begin_read())).collect();
-        let mut buf = vec![0xee; pages as usize * PAGE_BYTES];
-        let read = world.allowed(file.read_at(&mut buf, offset(first)));
+        // Aligned, for reads that keep nothing.
+        let mut memory = vec![0xee; (pages as usize + 1) * PAGE_BYTES];
+        let aligned = memory.as_ptr().align_offset(PAGE_BYTES);
+        let buf = &mut memory[aligned..][..pages as usize * PAGE_BYTES];
+        let is_kept = self.seed.coin();
+        let read = if is_kept {
+            file.read_at(buf, offset(first))
+        } else {
+            file.read_uncached_at(buf, offset(first))
+        };
+        let read = world.allowed(read);
         let Some(bytes) = read else {
             return reads.into_iter().for_each(|(stamp, read)| self.fail(stamp, read));
         };
-        assert!(buf[bytes..].iter().all(|&byte| byte == 0xee), "bytes beyond what was read");
+        let is_untouched = buf[bytes..].iter().all(|&byte| byte == 0xee);
+        assert!(is_untouched || !is_kept, "bytes beyond what was read");
         buf[bytes..].fill(0);
         for ((stamp, read), bytes) in reads.into_iter().zip(buf.chunks(PAGE_BYTES)) {
             self.judge(stamp, read, bytes);

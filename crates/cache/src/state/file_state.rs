@@ -26,6 +26,8 @@ pub(crate) struct FileState {
     pub(crate) path: Arc<Path>,
     /// Of offsets and of memory, in bytes: a transfer that goes on in the middle moves both.
     pub(crate) alignment: u32,
+    /// Of memory alone.
+    pub(crate) memory_alignment: u32,
     pub(crate) writable: bool,
     /// Whether the kernel's page cache is bypassed.
     pub(crate) direct: bool,
@@ -72,6 +74,12 @@ impl FileState {
     #[inline]
     pub(crate) fn key(&self, page: PageNo) -> PageKey {
         PageKey { file: self.id, page }
+    }
+
+    /// Whether the device can move its pages to these bytes, and nothing else is done to them.
+    pub(crate) fn can_read_into(&self, to: &[u8]) -> bool {
+        let is_aligned = to.as_ptr().addr().is_multiple_of(self.memory_alignment as usize);
+        is_aligned && self.direct && self.hook.is_none()
     }
 
     /// Whether writes of the file fail, and it is too early to try again.

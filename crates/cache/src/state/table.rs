@@ -211,6 +211,7 @@ impl Files {
             identity: opened.identity,
             path,
             alignment: opened.alignment.offset.max(opened.alignment.memory),
+            memory_alignment: opened.alignment.memory,
             writable: options.write,
             direct: opened.direct,
             len_max: opened.len_bytes_max,

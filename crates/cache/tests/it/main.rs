@@ -27,6 +27,7 @@ mod page_mut;
 mod page_sizes;
 mod peek;
 mod policy;
+mod read_uncached;
 mod readahead;
 mod room;
 mod scene;

@@ -29,8 +29,12 @@ impl AlignedBytes {
     /// it does with single pages, and the caches have theirs on huge pages too. Takes the memory
     /// now.
     pub(crate) fn on_huge_pages(len: usize) -> Result<Self, LoadError> {
-        // A map that is shorter than a huge page gets none.
-        Self::map(len, len.next_multiple_of(HUGE_PAGE_BYTES), HugePages::Advised)
+        Self::map(len, Self::huge_bytes(len), HugePages::Advised)
+    }
+
+    /// What that many bytes take there: a map that is shorter than a huge page gets none.
+    pub(crate) fn huge_bytes(len: usize) -> usize {
+        len.next_multiple_of(HUGE_PAGE_BYTES)
     }
 
     /// How many of `len` bytes are in whole huge pages.

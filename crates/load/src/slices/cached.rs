@@ -15,26 +15,41 @@ pub(super) struct Variant {
     pub(super) io: CacheIo,
     pub(super) page_bytes: usize,
     pub(super) advice: Advice,
-    /// Whether pages are copied out, or else read in place.
-    pub(super) copies: bool,
+    pub(super) reads: Reads,
 }
+
+/// How pages are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reads {
+    /// Copied out.
+    Copied,
+    InPlace,
+    /// Copied out if they are there, and else read past the cache.
+    Uncached,
+}
+
+/// Blocks from this many bytes on get huge pages, if they are read past the cache.
+const HUGE_FROM: usize = 1 << 20;
 
 pub(super) const USUAL: Variant = Variant {
     io: CacheIo::IoUring,
     page_bytes: PAGE_BYTES as usize,
     advice: Advice::Normal,
-    copies: true,
+    reads: Reads::Copied,
 };
 
 pub(super) fn run(job: &Job, plan: &Plan, variant: Variant) -> Result<Round, LoadError> {
-    let capacity_bytes = capacity_bytes(plan.memory_bytes, plan.threads, plan.block_bytes)?;
+    let is_huge = variant.reads == Reads::Uncached && plan.block_bytes >= HUGE_FROM;
+    let block_bytes =
+        if is_huge { AlignedBytes::huge_bytes(plan.block_bytes) } else { plan.block_bytes };
+    let capacity_bytes = capacity_bytes(plan.memory_bytes, plan.threads, block_bytes)?;
     scene::run(job, plan, |path| {
         let setup_error = |error: &dyn std::fmt::Display| LoadError::Setup {
             name: job.with.clone(),
             message: error.to_string(),
         };
         let meter = Meter::start(Basis::WithKernel { idle_busy: job.idle_busy })?;
-        let Variant { io, page_bytes, advice, copies } = variant;
+        let Variant { io, page_bytes, advice, reads } = variant;
         let cache = io
             .builder(job)?
             .capacity(capacity_bytes)
@@ -44,21 +59,27 @@ pub(super) fn run(job: &Job, plan: &Plan, variant: Variant) -> Result<Round, Loa
         let setup = meter.stop(job.plant)?;
         let file = cache.open(path, OpenOptions::new()).map_err(|error| setup_error(&error))?;
         file.advise(advice);
-        Ok((Sliced { file, block_bytes: plan.block_bytes, copies }, setup))
+        Ok((Sliced { file, block_bytes: plan.block_bytes, reads, is_huge }, setup))
     })
 }
 
 struct Sliced {
     file: File,
     block_bytes: usize,
-    copies: bool,
+    reads: Reads,
+    /// Whether blocks lie on huge pages.
+    is_huge: bool,
 }
 
 impl SlicedFile for Sliced {
     type Reader<'a> = CacheReader<'a>;
 
     fn reader(&self) -> Result<CacheReader<'_>, LoadError> {
-        let block = self.copies.then(|| AlignedBytes::new(self.block_bytes)).transpose()?;
+        let block = match self.reads {
+            Reads::InPlace => None,
+            _ if self.is_huge => Some(AlignedBytes::on_huge_pages(self.block_bytes)?),
+            _ => Some(AlignedBytes::new(self.block_bytes)?),
+        };
         Ok(CacheReader { sliced: self, block })
     }
 }
@@ -71,9 +92,13 @@ struct CacheReader<'a> {
 
 impl Reader for CacheReader<'_> {
     fn read(&mut self, offset: u64, see: &mut impl FnMut(&[u8])) -> io::Result<()> {
-        let Sliced { file, block_bytes, .. } = self.sliced;
+        let Sliced { file, block_bytes, reads, .. } = self.sliced;
         if let Some(block) = &mut self.block {
-            file.read_exact_at(block, offset)?;
+            if *reads != Reads::Uncached {
+                file.read_exact_at(block, offset)?;
+            } else if file.read_uncached_at(block, offset)? < block.len() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
             see(block);
             return Ok(());
         }

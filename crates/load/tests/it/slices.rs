@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::*;
 
-const IMPLS: [&str; 13] = [
+const IMPLS: [&str; 14] = [
     "kernel",
     "kernel-direct",
     "floor",
@@ -13,6 +13,7 @@ const IMPLS: [&str; 13] = [
     "unherd-aio",
     "unherd-blocking",
     "unherd-nocopy",
+    "unherd-uncached",
     "unherd-noreadahead",
     "unherd-noreuse",
     "unherd-64k",

@@ -23,7 +23,8 @@ const ANNOUNCED: usize = 8;
 /// What the index knows of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// A thread has undertaken to bring the page in, and has no frame for it yet.
+    /// A thread has undertaken to bring the page in, and has no frame for it yet; or it reads the
+    /// page, and keeps nothing (`pages/announced.rs`).
     Announced(BusyGeneration),
     /// The frame that holds the page, or will.
     Frame(FrameId),

@@ -32,6 +32,8 @@ struct Scene {
     index: Index,
     frames: Frames,
     memory: Vec<UnsafeCell<u64>>,
+    /// What the device has of a page whose reads and writes matter.
+    device: UnsafeCell<u64>,
     free: Mutex<Vec<Claim>>,
     waits: WaitTable<WaitKey>,
     /// Pages that were brought in. Relaxed: counts only.
@@ -42,7 +44,8 @@ struct Scene {
 /// What happened in any of the runs of a scene. No part of the model.
 type Seen = std::sync::Arc<std::sync::Mutex<BTreeSet<&'static str>>>;
 
-// SAFETY: `memory` is written under a claim and read under a pin; loom checks that this orders it.
+// SAFETY: `memory` is written under a claim and read under a pin, `device` by who has announced the
+// page or has it in a frame; loom checks that this orders them.
 unsafe impl Sync for Scene {}
 
 impl Scene {
@@ -51,6 +54,7 @@ impl Scene {
         Self {
             index: Index::with_shards(shards, SLOTS).unwrap(),
             memory: (0..frames.len()).map(|_| UnsafeCell::new(0)).collect(),
+            device: UnsafeCell::new(1),
             frames,
             free: Mutex::new(claims),
             waits: WaitTable::<WaitKey>::builder().buckets(1).seed(1).build(),
@@ -152,6 +156,25 @@ impl Scene {
         Some(claim)
     }
 
+    /// What the device has, if the page is not in the index: as `Pages::announce_run`, and its end.
+    fn read_uncached(&self, key: PageKey) -> Option<u64> {
+        {
+            let mut shard = self.shard(key);
+            if shard.get().is_some() {
+                return None;
+            }
+            shard.announce();
+        }
+        // SAFETY: the announcement.
+        let read = self.device.with(|device| unsafe { *device });
+        self.shard(key).remove();
+        let keys: Vec<WaitKey> = self.waits.waited_for([key.into()]).collect();
+        for key in &keys {
+            self.waits.wake_all(key);
+        }
+        Some(read)
+    }
+
     // What the scenes do with it.
 
     /// What a pinned page holds; gives the pin back.
@@ -242,6 +265,30 @@ fn two_threads_miss_one_page() {
         assert_eq!(scene.brought_in.load(Ordering::Relaxed), 1);
         assert_eq!(scene.hit(PAGE), Some(5), "notified, it finds it");
         scene.holds(&[PAGE]);
+    });
+}
+
+/// Read that keeps nothing × change and write-back: it reads what was there before, or after.
+#[test]
+fn a_read_that_keeps_nothing_meets_a_change() {
+    check(None, &["before", "after", "there", "busy"], |seen| {
+        let scene = Arc::new(Scene::new(1, 1, seen));
+        let other = beside(&scene, |scene| {
+            let pin = scene.pin(PAGE, 1);
+            // Changed in its frame, and written back.
+            // SAFETY: the page is in a frame, and nobody else writes it back.
+            scene.device.with_mut(|device| unsafe { *device = 2 });
+            scene.unpin(pin);
+            scene.drop_page(PAGE);
+        });
+        scene.note(match scene.read_uncached(PAGE) {
+            None => "there",
+            Some(1) => "before",
+            Some(2) => "after",
+            other => panic!("{other:?}"),
+        });
+        other.join().unwrap();
+        scene.holds(&[]);
     });
 }
 

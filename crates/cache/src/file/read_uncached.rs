@@ -1,0 +1,143 @@
+//! Reads that keep nothing: what is missing goes from the device straight to the caller's memory.
+//!
+//! A usual read takes a frame for each page, publishes it, looks it up and copies it. Here the page
+//! is announced, so that it does not change meanwhile (`pages/announced.rs`), and read. Where that
+//! does not give it, the usual read does, or says what is wrong: so errors, and the end of what the
+//! device has, are dealt with there alone.
+
+use unherd_sys::Errno;
+
+use crate::Error;
+use crate::file::{Core, File};
+use crate::io::read_into;
+use crate::page::PageNo;
+use crate::state::FileState;
+use crate::stats::Count;
+
+/// The most bytes that are read at a time: who wants one of the pages waits for all.
+const BYTES_MAX: usize = 4 << 20;
+
+/// What came of missing pages that were to be read so.
+enum Begun {
+    /// These bytes were read, of whole pages.
+    Read(usize),
+    /// The first is there.
+    There,
+    /// Another works on the first, or the device has not given it.
+    Refused,
+}
+
+impl File {
+    /// Reads as [`File::read_at`], and keeps nothing: pages that are not in the cache go from the
+    /// device straight to `buf`, as by direct I/O. They take no frame, so others keep theirs, and
+    /// no copy. For scans that bring buffers of their own.
+    ///
+    /// What is in the cache, written or not, comes from there. Who wants one of the pages meanwhile
+    /// waits under `page-read`, to bring it in then. Such a read begins no readahead: the device
+    /// has as much to do as the call asks for, so ask for a MiB or more, or let several threads
+    /// ask. At most 4 MiB are read at a time, fewer where pages in between are there. Bytes of
+    /// `buf` beyond those that were read may have changed, if the file is cut meanwhile.
+    ///
+    /// `offset` must be that of a page, and `buf` begin at a multiple of what the device asks for
+    /// in memory (512 bytes are mostly enough). All else is read, and kept, as by `read_at`: the
+    /// last page of a file, if it is not whole, files with a [`PageHook`](crate::PageHook) or
+    /// without direct I/O, what the device fails to give, and what other threads want just then.
+    /// Use memory on huge pages: where a device takes few pieces of memory in one request, a MiB in
+    /// pages of 4 KiB is read more slowly than through the cache (see `docs/cache.md`).
+    ///
+    /// ```no_run
+    /// # use unherd_cache as unherd;
+    /// # let cache = unherd::Cache::builder().build()?;
+    /// # let mut memory = vec![0; 1 << 20];
+    /// # let block: &mut [u8] = &mut memory;
+    /// let table = cache.open("table", unherd::OpenOptions::new())?;
+    /// let mut offset = 0; // `block` is a MiB of a map with `MADV_HUGEPAGE`
+    /// while let read @ 1.. = table.read_uncached_at(block, offset)? {
+    ///     # let check = |_: &[u8]| ();
+    ///     check(&block[..read]);
+    ///     offset += read as u64;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// Blocks on the device, and as [`File::read_at`].
+    ///
+    /// Before Linux 6.5 a fork(2) during the read may leave `buf`, and what else is in its pages of
+    /// memory, as it was before (see [`Error::Forked`]).
+    ///
+    /// # Errors
+    /// As [`File::read_at`].
+    pub fn read_uncached_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
+        let core = self.core();
+        core.check_range(offset, buf.len())?;
+        let (mut done, page_bytes) = (0, core.memory().page_bytes());
+        while done < buf.len() {
+            let (page, at) = core.memory().locate(offset + done as u64);
+            let to = &mut buf[done..];
+            let usual = if at > 0 {
+                page_bytes - at
+            } else if !self.file.can_read_into(to) {
+                // Nor into a later part.
+                to.len()
+            } else {
+                match core.read_missing(&self.file, page, to) {
+                    Begun::Read(bytes) => {
+                        done += bytes;
+                        continue;
+                    }
+                    Begun::There => page_bytes,
+                    // Of several that read the same, one then reads for all.
+                    Begun::Refused => BYTES_MAX,
+                }
+            };
+            let to_len = usual.min(to.len());
+            let read = self.read_at(&mut to[..to_len], offset + done as u64)?;
+            done += read;
+            if read < to_len {
+                // The rest of that page may be newer by now.
+                break;
+            }
+        }
+        Ok(done)
+    }
+}
+
+impl Core {
+    /// Reads pages from `first` on to `to`, whole ones, as far as they are missing.
+    fn read_missing(&self, file: &FileState, first: PageNo, to: &mut [u8]) -> Begun {
+        let (page_bytes, key) = (self.memory().page_bytes(), file.key(first));
+        // As of now.
+        let whole_pages = || (file.len() / page_bytes as u64).saturating_sub(first.0);
+        let most = whole_pages().min((to.len().min(BYTES_MAX) / page_bytes) as u64);
+        if most == 0 || self.pages.index.lookup(key).is_some() || self.fork().is_forked() {
+            return Begun::There;
+        }
+        let announced = self.pages.announce_run(key, most);
+        // Who has cut the file before it could find them announced does not wait for them.
+        let bytes = announced.len().min(whole_pages()) as usize * page_bytes;
+        if bytes == 0 {
+            return Begun::Refused;
+        }
+        // Counts as something that the device has to do: see `Engine::may_read_ahead`.
+        let _own = self.io.engine.as_ref().map(|it| it.try_begin_own_read(self.memory(), false));
+        let (offset, to) = (self.memory().offset(first), &mut to[..bytes]);
+        let read = loop {
+            match read_into(&*self.io.device, file.device_file, offset, to) {
+                Err(Errno::INTR) => {}
+                ended => break ended,
+            }
+        };
+        if read.is_err() {
+            self.counters().add(Count::IoErrors, 1);
+        }
+        match read.map_or(0, |read| read.min(bytes) / page_bytes) {
+            0 => Begun::Refused,
+            pages => {
+                for count in [Count::Misses, Count::Reads, Count::UncachedReads] {
+                    self.counters().add(count, pages as u64);
+                }
+                Begun::Read(pages * page_bytes)
+            }
+        }
+    }
+}
