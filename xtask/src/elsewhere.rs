@@ -36,7 +36,8 @@ pub(crate) fn steps(root: &Path) -> Result<Vec<Step>, Failure> {
     let version = rust_version(root)?;
     let install = ["toolchain", "install", &version, "--profile", "minimal", "--no-self-update"];
     if rustup(root, &["run", &version, "cargo", "--version"]) || rustup(root, &install) {
-        // The library is what others build by it. That the rest calls nothing newer, a lint tells.
+        // The library is what others build by it. That the rest calls no newer function of std, a
+        // lint tells.
         steps.push(
             Step::program(format!("check by Rust {version}"), Path::new("rustup"))
                 .arguments(&["run", &version, "cargo", "check", "--locked"])

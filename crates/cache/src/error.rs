@@ -389,9 +389,9 @@ pub enum Error {
     ///
     /// The parent goes on undisturbed, except before Linux 6.5: there, a fork while direct I/O
     /// reads into a page can leave the parent with stale bytes (see `O_DIRECT` in open(2)). It
-    /// concerns pages of less than 4096 bytes; before Linux 5.8 larger ones too, unless the cache
-    /// was built with `huge_pages(false)`, and the buffers of
-    /// [`File::read_uncached_at`](crate::File::read_uncached_at). There, fork only while no read is
+    /// concerns pages of less than 4096 bytes, and the buffers of
+    /// [`File::read_uncached_at`](crate::File::read_uncached_at); before Linux 5.8 larger pages
+    /// too, unless the cache was built with `huge_pages(false)`. There, fork only while no read is
     /// under way.
     Forked,
     /// The cache has opened 2^32 - 1 files in its life.

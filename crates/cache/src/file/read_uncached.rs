@@ -6,6 +6,7 @@
 //! device has, are dealt with there alone.
 
 use unherd_sys::Errno;
+use unherd_sys::primitives::Arc;
 
 use crate::Error;
 use crate::file::{Core, File};
@@ -23,7 +24,7 @@ enum Begun {
     Read(usize),
     /// The first is there.
     There,
-    /// Another works on the first, or the device has not given it.
+    /// Another brings the first in, or reads it so, or the device has not given it.
     Refused,
 }
 
@@ -33,10 +34,10 @@ impl File {
     /// no copy. For scans that bring buffers of their own.
     ///
     /// What is in the cache, written or not, comes from there. Who wants one of the pages meanwhile
-    /// waits under `page-read`, to bring it in then. Such a read begins no readahead: the device
-    /// has as much to do as the call asks for, so ask for a MiB or more, or let several threads
-    /// ask. At most 4 MiB are read at a time, fewer where pages in between are there. Bytes of
-    /// `buf` beyond those that were read may have changed, if the file is cut meanwhile.
+    /// waits under `page-read`, and it is brought in then. Such a read begins no readahead: the
+    /// device has as much to do as the call asks for, so ask for a MiB or more, or let several
+    /// threads ask. At most 4 MiB are read at a time, fewer where pages in between are there. Bytes
+    /// of `buf` beyond those that were read may have changed, if the file is cut meanwhile.
     ///
     /// `offset` must be that of a page, and `buf` begin at a multiple of what the device asks for
     /// in memory (512 bytes are mostly enough). All else is read, and kept, as by `read_at`: the
@@ -104,7 +105,7 @@ impl File {
 
 impl Core {
     /// Reads pages from `first` on to `to`, whole ones, as far as they are missing.
-    fn read_missing(&self, file: &FileState, first: PageNo, to: &mut [u8]) -> Begun {
+    fn read_missing(&self, file: &Arc<FileState>, first: PageNo, to: &mut [u8]) -> Begun {
         let (page_bytes, key) = (self.memory().page_bytes(), file.key(first));
         // As of now.
         let whole_pages = || (file.len() / page_bytes as u64).saturating_sub(first.0);
@@ -127,6 +128,11 @@ impl Core {
                 ended => break ended,
             }
         };
+        if let Some(page) = announced.end() {
+            // Those who have waited find it then, though this may be called again at once. They
+            // get its error.
+            let _ = self.guard(file, page, 1);
+        }
         if read.is_err() {
             self.counters().add(Count::IoErrors, 1);
         }

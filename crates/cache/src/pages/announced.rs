@@ -16,6 +16,9 @@
 //! Those who have waited bring the page in as others do, one of them for all: they do not take
 //! turns to read it. All that want to read it are woken, and the first that wants to change it,
 //! which wakes the next.
+//!
+//! One that reads the same pages again and again has them announced again before these look. So it
+//! brings a page that was waited for in by itself: the next such read does without it.
 
 use crate::page::{PageKey, PageNo};
 use crate::pages::Pages;
@@ -52,15 +55,25 @@ impl AnnouncedRun<'_> {
     fn key(&self, at: u64) -> PageKey {
         PageKey { page: PageNo(self.first.page.0 + at), ..self.first }
     }
-}
 
-impl Drop for AnnouncedRun<'_> {
-    fn drop(&mut self) {
-        let mut locked = None;
-        for at in 0..self.count {
+    /// Takes the announcements back. Gives the first page that somebody may have waited for.
+    pub(crate) fn end(mut self) -> Option<PageNo> {
+        self.take_back()
+    }
+
+    fn take_back(&mut self) -> Option<PageNo> {
+        let (count, mut locked) = (std::mem::take(&mut self.count), None);
+        for at in 0..count {
             self.pages.next_shard(&mut locked, self.key(at)).remove();
         }
         drop(locked);
-        self.pages.wake_pages((0..self.count).map(|at| self.key(at)));
+        self.pages.wake_pages((0..count).map(|at| self.key(at)))
+    }
+}
+
+impl Drop for AnnouncedRun<'_> {
+    /// Where the read has panicked.
+    fn drop(&mut self) {
+        let _ = self.take_back();
     }
 }

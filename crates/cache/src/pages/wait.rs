@@ -4,7 +4,7 @@ use unherd_sync::{Outcome, Reason, Tag, Token, Verdict, Wait, WaitKey};
 use unherd_sys::Errno;
 
 use crate::foreign_code::run_foreign_wakers;
-use crate::page::{BusyGeneration, PageKey};
+use crate::page::{BusyGeneration, PageKey, PageNo};
 use crate::pages::{Busy, FillReservation, Pages, Work};
 
 /// Waiters for a page.
@@ -134,10 +134,18 @@ impl Pages {
         }
     }
 
-    /// As [`Pages::wake_page_after_rmw`], of several pages that have come to rest before.
-    pub(crate) fn wake_pages(&self, keys: impl IntoIterator<Item = PageKey>) {
+    /// As [`Pages::wake_page_after_rmw`], of several pages that have come to rest before. Gives the
+    /// first that somebody may have waited for.
+    pub(crate) fn wake_pages(&self, keys: impl IntoIterator<Item = PageKey>) -> Option<PageNo> {
         let keys = keys.into_iter().map(WaitKey::from);
-        self.waits.waited_for(keys).for_each(|key| self.wake_waiters(&key));
+        let mut first = None;
+        for key in self.waits.waited_for(keys) {
+            self.wake_waiters(&key);
+            if let WaitKey::Page { page, .. } = key {
+                first.get_or_insert(PageNo(page));
+            }
+        }
+        first
     }
 
     fn wake_waiters(&self, key: &WaitKey) {

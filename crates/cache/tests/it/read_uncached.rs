@@ -123,12 +123,12 @@ fn a_page_does_not_change_while_it_is_read() {
     type Change = fn(&File, &mut Vec<u8>);
     let changes: [Change; 6] = [
         |file, expected| {
-            file.write_at(b"new", 5).unwrap();
-            expected[5..8].copy_from_slice(b"new");
-        },
-        |file, expected| {
             file.write_at(&[9; 2 * PAGE], 3 * PAGE as u64).unwrap();
             expected[3 * PAGE..5 * PAGE].fill(9);
+        },
+        |file, expected| {
+            file.write_at(b"new", 5).unwrap();
+            expected[5..8].copy_from_slice(b"new");
         },
         |file, expected| {
             file.page_mut(PageNo(12)).unwrap().write(0, b"page");
@@ -214,6 +214,33 @@ fn many_who_read_the_same_read_it_twice_at_most() {
     }
 }
 
+/// One that reads the same all the time leaves what others wait for to them.
+#[test]
+fn a_page_that_was_waited_for_is_brought_in() {
+    let _turn = turn();
+    for io in BOTH {
+        let (device, cache, file) = scene(io, anywhere(), OpenOptions::new());
+        file.advise(Advice::Random);
+        let reason = Reason::register("page-read");
+        let before = Ledger::snapshot();
+        device.block_reads();
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| read(&file, 0, PAGES * PAGE).unwrap());
+            device.wait_for_held_reads(1);
+            // Which brings nothing in by itself.
+            let puncher = scope.spawn(|| file.punch_hole(20 * PAGE as u64..21 * PAGE as u64));
+            while Ledger::snapshot().since(&before).reason(reason).waits < 1 {
+                thread::yield_now();
+            }
+            device.release_reads();
+            reader.join().unwrap();
+            puncher.join().unwrap().unwrap();
+        });
+        let stats = cache.stats();
+        assert_eq!((stats.uncached_reads, stats.misses), (PAGES as u64, PAGES as u64 + 1));
+    }
+}
+
 /// Readahead passes pages over that are being read so.
 #[test]
 fn readahead_leaves_them_alone() {
@@ -265,6 +292,7 @@ fn bad_input_is_refused_and_holds_nobody_up() {
 
 #[test]
 fn errors_are_those_of_other_reads() {
+    let _turn = turn();
     for io in BOTH {
         let (device, cache, file) = scene(io, anywhere(), OpenOptions::new());
         let failing = |read| FaultPlan { read, ..anywhere() };
@@ -290,6 +318,7 @@ fn errors_are_those_of_other_reads() {
 /// What the device has not been given yet is zeros.
 #[test]
 fn a_file_that_is_longer_than_on_the_device_is_read_to_its_end() {
+    let _turn = turn();
     for io in BOTH {
         let (_, _cache, file) = scene(io, anywhere(), OpenOptions::new());
         file.write_at(&[5], (3 * LEN) as u64).unwrap();
