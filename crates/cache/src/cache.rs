@@ -38,7 +38,7 @@ static CACHES_BUILT: AtomicU64 = AtomicU64::new(0);
 ///
 /// let cache = Cache::builder().capacity(64 << 20).build()?;
 /// let file = cache.open("data", OpenOptions::new().write(true).create(true))?;
-/// file.write_at(b"pages", 0)?;
+/// file.write_all_at(b"pages", 0)?;
 /// file.sync_all()?;
 /// let mut buf = [0; 5];
 /// assert_eq!(file.read_at(&mut buf, 0)?, 5);
@@ -179,7 +179,8 @@ impl Cache {
     /// memory of 2^`order` pages, up to 2 MiB. The pages that are in it are given up: clean ones at
     /// once, dirty ones when they are written back. All such pieces together are an eighth of the
     /// cache at most. The cache has their frames for pages again when they are dropped. What the
-    /// memory holds at first is what these frames held.
+    /// memory holds at first is what these frames held. It may not be written as a slice, so it is
+    /// none for [`File::read_uncached_at`].
     ///
     /// The address is a multiple of the size, unless the cache was built with
     /// [`huge_pages(false)`](CacheBuilder::huge_pages): then of the size or of 4096, whichever is

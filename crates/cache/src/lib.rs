@@ -6,7 +6,7 @@
 //!
 //! let cache = Cache::builder().capacity(64 << 20).build()?; // bytes, all taken now
 //! let file = cache.open("data", OpenOptions::new().write(true).create(true))?;
-//! file.write_at(b"hello", 4096)?; // in the cache now, and nowhere else
+//! file.write_all_at(b"hello", 4096)?; // in the cache now, and nowhere else
 //! file.sync_all()?; // on stable storage now
 //! let page = file.page(PageNo(1))?; // pinned: these bytes stay, whatever others write
 //! assert_eq!(&page[..5], b"hello");
@@ -19,8 +19,8 @@
 //!   the others wait for that page alone, and the end of the read wakes exactly them.
 //! - **A pinned page never changes.** A [`PageGuard`] is a `&[u8]` of what the page was. A writer
 //!   that meets one puts a copy in its place, so no writer waits for the guards of its page.
-//! - **Honest durability.** What was not written stays dirty and is tried again; each handle
-//!   is told once of errors since; [`File::sync_all`] succeeds only when the device has everything.
+//! - **Honest durability.** What was not written stays dirty and is tried again; each handle learns
+//!   once that writes have failed; [`File::sync_all`] succeeds only when the device has everything.
 //!   Where writes were lost, the file says so: [`Error::LostDurability`], [`Error::LostWrites`].
 //! - **No hang and no panic on bad input.** Each refusal is a typed [`Error`] with its values. A
 //!   thread that finds no frame waits for one until a deadline, and says then what held them.

@@ -29,30 +29,37 @@ enum Begun {
 }
 
 impl File {
-    /// Reads as [`File::read_at`], and keeps nothing: pages that are not in the cache go from the
-    /// device straight to `buf`, as by direct I/O. They take no frame, so others keep theirs, and
-    /// no copy. For scans that bring buffers of their own.
+    /// Reads as [`File::read_at`], past the cache: pages that are not in it go from the device
+    /// straight to `buf`, as by direct I/O, and are not kept. They take no frame, so others keep
+    /// theirs, and no copy. For scans that bring buffers of their own.
     ///
-    /// What is in the cache, written or not, comes from there. Who wants one of the pages meanwhile
-    /// waits under `page-read`, and it is brought in then. Such a read begins no readahead: the
-    /// device has as much to do as the call asks for, so ask for a MiB or more, or let several
-    /// threads ask. At most 4 MiB are read at a time, fewer where pages in between are there. Bytes
-    /// of `buf` beyond those that were read may have changed, if the file is cut meanwhile.
+    /// Pages that are in the cache, clean or dirty, are copied. A thread that needs a page which is
+    /// being read so waits under `page-read`, and that page is cached then. Bytes of `buf` beyond
+    /// those that were read may have changed, if the file is cut meanwhile.
     ///
-    /// `offset` must be that of a page, and `buf` begin at a multiple of what the device asks for
-    /// in memory (512 bytes are mostly enough). All else is read, and kept, as by `read_at`: the
-    /// last page of a file, if it is not whole, files with a [`PageHook`](crate::PageHook) or
-    /// without direct I/O, what the device fails to give, and what other threads want just then.
-    /// Use memory on huge pages: where a device takes few pieces of memory in one request, a MiB in
-    /// pages of 4 KiB is read more slowly than through the cache (see `docs/cache.md`).
+    /// The device reads at most 4 MiB at a time, up to the next page that is in the cache; the call
+    /// goes on until `buf` is full or the file ends. It begins no readahead, so the device has as
+    /// much to do as the call asks for: ask for a MiB or more, or let several threads ask.
+    ///
+    /// Only whole pages are read so, to places in `buf` that are aligned for the device: by 512
+    /// bytes mostly. The rest is read by way of the cache, and kept:
+    /// [`Stats::uncached_reads`](crate::Stats::uncached_reads) does not count it. So are pages of
+    /// files with a [`PageHook`](crate::PageHook) or without direct I/O, pages that the device
+    /// fails to give, and up to 4 MiB from a page on that another thread reads so too.
+    ///
+    /// Use memory on huge pages: a map that begins at a multiple of 2 MiB, of 2 MiB or more, with
+    /// `MADV_HUGEPAGE`. Where a device takes few pieces of memory in one request, a MiB in pages of
+    /// 4 KiB is read more slowly than through the cache (see `docs/cache.md`). The memory of
+    /// [`Cache::alloc_contiguous`](crate::Cache::alloc_contiguous) may not be written as a slice,
+    /// so it will not do.
     ///
     /// ```no_run
     /// # use unherd_cache as unherd;
     /// # let cache = unherd::Cache::builder().build()?;
-    /// # let mut memory = vec![0; 1 << 20];
+    /// # let mut memory = vec![0; 2 << 20];
     /// # let block: &mut [u8] = &mut memory;
     /// let table = cache.open("table", unherd::OpenOptions::new())?;
-    /// let mut offset = 0; // `block` is a MiB of a map with `MADV_HUGEPAGE`
+    /// let mut offset = 0; // `block` is such a map
     /// while let read @ 1.. = table.read_uncached_at(block, offset)? {
     ///     # let check = |_: &[u8]| ();
     ///     check(&block[..read]);

@@ -47,11 +47,11 @@ impl File {
 
     /// As [`File::sync_all`] for the bytes in `range`, rounded to whole pages: writes back the
     /// dirty pages among them and no others, and returns once they are on stable storage, with as
-    /// much of the file's length as it takes to read what was written there. If they are already,
-    /// it returns at once, and does not flush, whatever else is dirty (but where a page of the file
-    /// was given up before a flush, it does).
+    /// much of the file's length as it takes to read what was written there. If they are durable
+    /// already, it returns at once, without a flush, unless a changed page of the file has left the
+    /// cache before a flush covered it.
     ///
-    /// Syncs of a file that overlap share a flush, whatever their ranges.
+    /// Concurrent syncs of one file share a flush, whatever their ranges.
     ///
     /// ```no_run
     /// # use unherd_cache as unherd;
