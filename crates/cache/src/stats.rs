@@ -59,8 +59,8 @@ counts! {
     CopiesOut copies_out,
     /// Looks without a pin that were in vain, as the page was changed meanwhile.
     PeekRetries peek_retries,
-    /// Pages read or written that were not there, by the thread that brought them in, or read them
-    /// without.
+    /// Pages read or written that were not there, by the thread that brought them in, or that read
+    /// them past the cache.
     Misses misses,
     /// Pages asked for that were not there, but that another thread was bringing in.
     DeduplicatedMisses deduplicated_misses,

@@ -9,16 +9,17 @@
 //!  fence; wake the waiters                   lock: nothing; announce; unlock; bring it in
 //! ```
 //!
-//! Excluded: the page is changed, and written back, while it is being read. Who changes a page has
-//! it in a frame, and so announces it first. One that a flush has not covered yet, or that is being
+//! Excluded: the page is changed, and written back, while it is being read. Who changes a page puts
+//! its frame in the index first, and an announcement keeps that out. A page that is dirty, or being
 //! written back, is in the index, and ends the run.
 //!
 //! Those who have waited bring the page in as others do, one of them for all: they do not take
 //! turns to read it. All that want to read it are woken, and the first that wants to change it,
 //! which wakes the next.
 //!
-//! One that reads the same pages again and again has them announced again before these look. So it
-//! brings a page that was waited for in by itself: the next such read does without it.
+//! A thread that reads the same pages again and again could announce them again before those that
+//! it woke have looked. So it brings in the first page that was waited for: its next read of this
+//! kind ends there.
 
 use crate::page::{PageKey, PageNo};
 use crate::pages::Pages;

@@ -28,8 +28,12 @@ pub(super) enum Reads {
     Uncached,
 }
 
-/// Blocks from this many bytes on get huge pages, if they are read past the cache.
-const HUGE_FROM: usize = 1 << 20;
+impl Reads {
+    /// Whether blocks of that size lie on huge pages.
+    fn take_huge_pages(self, block_bytes: usize) -> bool {
+        self == Self::Uncached && block_bytes >= 1 << 20
+    }
+}
 
 pub(super) const USUAL: Variant = Variant {
     io: CacheIo::IoUring,
@@ -39,9 +43,11 @@ pub(super) const USUAL: Variant = Variant {
 };
 
 pub(super) fn run(job: &Job, plan: &Plan, variant: Variant) -> Result<Round, LoadError> {
-    let is_huge = variant.reads == Reads::Uncached && plan.block_bytes >= HUGE_FROM;
-    let block_bytes =
-        if is_huge { AlignedBytes::huge_bytes(plan.block_bytes) } else { plan.block_bytes };
+    let block_bytes = if variant.reads.take_huge_pages(plan.block_bytes) {
+        AlignedBytes::huge_bytes(plan.block_bytes)
+    } else {
+        plan.block_bytes
+    };
     let capacity_bytes = capacity_bytes(plan.memory_bytes, plan.threads, block_bytes)?;
     scene::run(job, plan, |path| {
         let setup_error = |error: &dyn std::fmt::Display| LoadError::Setup {
@@ -59,7 +65,7 @@ pub(super) fn run(job: &Job, plan: &Plan, variant: Variant) -> Result<Round, Loa
         let setup = meter.stop(job.plant)?;
         let file = cache.open(path, OpenOptions::new()).map_err(|error| setup_error(&error))?;
         file.advise(advice);
-        Ok((Sliced { file, block_bytes: plan.block_bytes, reads, is_huge }, setup))
+        Ok((Sliced { file, block_bytes: plan.block_bytes, reads }, setup))
     })
 }
 
@@ -67,8 +73,6 @@ struct Sliced {
     file: File,
     block_bytes: usize,
     reads: Reads,
-    /// Whether blocks lie on huge pages.
-    is_huge: bool,
 }
 
 impl SlicedFile for Sliced {
@@ -77,7 +81,9 @@ impl SlicedFile for Sliced {
     fn reader(&self) -> Result<CacheReader<'_>, LoadError> {
         let block = match self.reads {
             Reads::InPlace => None,
-            _ if self.is_huge => Some(AlignedBytes::on_huge_pages(self.block_bytes)?),
+            reads if reads.take_huge_pages(self.block_bytes) => {
+                Some(AlignedBytes::on_huge_pages(self.block_bytes)?)
+            }
             _ => Some(AlignedBytes::new(self.block_bytes)?),
         };
         Ok(CacheReader { sliced: self, block })
@@ -92,7 +98,7 @@ struct CacheReader<'a> {
 
 impl Reader for CacheReader<'_> {
     fn read(&mut self, offset: u64, see: &mut impl FnMut(&[u8])) -> io::Result<()> {
-        let Sliced { file, block_bytes, reads, .. } = self.sliced;
+        let Sliced { file, block_bytes, reads } = self.sliced;
         if let Some(block) = &mut self.block {
             if *reads != Reads::Uncached {
                 file.read_exact_at(block, offset)?;

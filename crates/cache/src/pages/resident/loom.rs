@@ -168,9 +168,8 @@ impl Scene {
         // SAFETY: the announcement.
         let read = self.device.with(|device| unsafe { *device });
         self.shard(key).remove();
-        let keys: Vec<WaitKey> = self.waits.waited_for([key.into()]).collect();
-        for key in &keys {
-            self.waits.wake_all(key);
+        for key in self.waits.waited_for([key.into()]) {
+            self.waits.wake_all(&key);
         }
         Some(read)
     }
