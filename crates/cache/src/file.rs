@@ -31,6 +31,7 @@ mod sync;
 mod sync_async;
 mod throttle;
 mod ticket;
+mod whole_pages;
 mod writeback;
 
 pub use {

@@ -35,7 +35,7 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     if len >= MANY_BYTES {
         // SAFETY: the caller's.
-        return unsafe { copy_many::<false>(from, to, len) };
+        return unsafe { copy_many::<USUAL>(from, to, len) };
     }
     // SAFETY: the caller's.
     unsafe { copy_by_loads(from, to, len) }
@@ -52,19 +52,56 @@ pub unsafe fn copy_once(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     if len >= MANY_BYTES {
         // SAFETY: the caller's.
-        return unsafe { copy_many::<true>(from, to, len) };
+        return unsafe { copy_many::<ONCE>(from, to, len) };
     }
     // SAFETY: the caller's.
     unsafe { copy_by_loads(from, to, len) }
 }
 
-/// Copies at least [`MANY_BYTES`], as the processor does it best; `ONCE` is what [`copy_once`]
-/// says, which `rep movsb` cannot be told.
+/// As [`copy`], to memory that is most likely not in the processor's caches, and need not come
+/// there: its lines are written without being read before. Heeded where [`copy_once`] is, if `to`
+/// is a multiple of 32. [`end_copies_past_caches`] is for many of them.
 ///
 /// # Safety
-/// As for [`copy`].
+/// As for [`copy`]; and the thread calls [`end_copies_past_caches`] before it, or anybody else,
+/// may access what was written.
+#[inline]
+pub unsafe fn copy_past_caches(from: *const u8, to: *mut u8, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if len >= MANY_BYTES && to.addr().is_multiple_of(32) {
+        // SAFETY: the caller's.
+        return unsafe { copy_many::<PAST_CACHES>(from, to, len) };
+    }
+    // SAFETY: the caller's.
+    unsafe { copy(from, to, len) }
+}
+
+/// What [`copy_past_caches`] has written comes before all that this thread writes from now on.
+#[inline]
+pub fn end_copies_past_caches() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: each x86-64 has SSE.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
+
+/// How bytes are copied by wide registers; `rep movsb` cannot be told.
 #[cfg(target_arch = "x86_64")]
-unsafe fn copy_many<const ONCE: bool>(from: *const u8, to: *mut u8, len: usize) {
+const USUAL: u8 = 0;
+/// As [`copy_once`].
+#[cfg(target_arch = "x86_64")]
+const ONCE: u8 = 1;
+/// As [`copy_past_caches`].
+#[cfg(target_arch = "x86_64")]
+const PAST_CACHES: u8 = 2;
+
+/// Copies at least [`MANY_BYTES`], as the processor does it best.
+///
+/// # Safety
+/// As for [`copy`], or, if `HOW` says so, for [`copy_past_caches`]; then `to` is a multiple of 32.
+#[cfg(target_arch = "x86_64")]
+unsafe fn copy_many<const HOW: u8>(from: *const u8, to: *mut u8, len: usize) {
     let mut done = 0;
     if std::arch::is_x86_feature_detected!("ermsb") {
         // SAFETY: it moves the caller's bytes; the direction flag is clear on entry to any Rust
@@ -82,7 +119,7 @@ unsafe fn copy_many<const ONCE: bool>(from: *const u8, to: *mut u8, len: usize) 
     }
     if std::arch::is_x86_feature_detected!("avx") {
         // SAFETY: the caller's; the processor has the registers, and many bytes are more than 128.
-        done = unsafe { copy_wide_blocks::<ONCE>(from, to, len) };
+        done = unsafe { copy_wide_blocks::<HOW>(from, to, len) };
     }
     // SAFETY: in bounds, as no more than `len` bytes were copied.
     let from = unsafe { from.add(done) };
@@ -125,14 +162,14 @@ unsafe fn copy_by_loads(from: *const u8, to: *mut u8, len: usize) {
 }
 
 /// Copies as many blocks of 128 bytes as there are, and returns how many bytes that were. What is
-/// read `ONCE` is asked for 1,024 bytes ahead, also beyond the end: in a scan the next page mostly
+/// read once is asked for 1,024 bytes ahead, also beyond the end: in a scan the next page mostly
 /// begins there, which not all processors fetch ahead.
 ///
 /// # Safety
-/// As for [`copy`]; and there is one.
+/// As for [`copy_many`]; and there is a block.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
-unsafe fn copy_wide_blocks<const ONCE: bool>(from: *const u8, to: *mut u8, len: usize) -> usize {
+unsafe fn copy_wide_blocks<const HOW: u8>(from: *const u8, to: *mut u8, len: usize) -> usize {
     let bytes = len / 128 * 128;
     // SAFETY: it moves the caller's bytes, up to `from + bytes`; any address may be prefetched.
     unsafe {
@@ -146,10 +183,17 @@ unsafe fn copy_wide_blocks<const ONCE: bool>(from: *const u8, to: *mut u8, len: 
             "vmovups {b}, [{from} + {at} + 32]",
             "vmovups {c}, [{from} + {at} + 64]",
             "vmovups {d}, [{from} + {at} + 96]",
+            ".if {past_caches}",
+            "vmovntps [{to} + {at}], {a}",
+            "vmovntps [{to} + {at} + 32], {b}",
+            "vmovntps [{to} + {at} + 64], {c}",
+            "vmovntps [{to} + {at} + 96], {d}",
+            ".else",
             "vmovups [{to} + {at}], {a}",
             "vmovups [{to} + {at} + 32], {b}",
             "vmovups [{to} + {at} + 64], {c}",
             "vmovups [{to} + {at} + 96], {d}",
+            ".endif",
             "add {at}, 128",
             "jnz 2b",
             // From the ends on, so that the sum ends the loop.
@@ -160,7 +204,8 @@ unsafe fn copy_wide_blocks<const ONCE: bool>(from: *const u8, to: *mut u8, len: 
             b = out(ymm_reg) _,
             c = out(ymm_reg) _,
             d = out(ymm_reg) _,
-            once = const ONCE as u8,
+            once = const (HOW == ONCE) as u8,
+            past_caches = const (HOW == PAST_CACHES) as u8,
             options(nostack)
         );
     }
@@ -363,10 +408,13 @@ mod tests {
         type Copy = unsafe fn(*const u8, *mut u8, usize);
         for len in [0, 1, 7, 8, 9, 31, 32, 33, 63, 64, 65, 255, 256, 257, 4096, 8191] {
             for (from, to) in [(0, 0), (1, 0), (0, 3), (5, 6)] {
-                for copies in [copy as Copy, copy_once, copy_by_loads] {
-                    let mut into = vec![0xff; len + 16];
+                for copies in [copy as Copy, copy_once, copy_past_caches, copy_by_loads] {
+                    let mut into = vec![0xff; len + 48];
+                    // One of the places is such that `copy_past_caches` heeds its name.
+                    let to = to + into.as_ptr().align_offset(32);
                     // SAFETY: both are in bounds, and this thread's own.
                     unsafe { copies(source[from..].as_ptr(), into[to..].as_mut_ptr(), len) };
+                    end_copies_past_caches();
                     assert_eq!(into[to..to + len], source[from..from + len]);
                     assert!(into[..to].iter().chain(&into[to + len..]).all(|&byte| byte == 0xff));
                     // SAFETY: the same.
@@ -386,7 +434,7 @@ mod tests {
         }
         let source: Vec<u8> = (0..9000u32).map(|at| (at % 251) as u8 + 1).collect();
         type Copy = unsafe fn(*const u8, *mut u8, usize) -> usize;
-        for copies in [copy_wide_blocks::<false> as Copy, copy_wide_blocks::<true>] {
+        for copies in [copy_wide_blocks::<USUAL> as Copy, copy_wide_blocks::<ONCE>] {
             for len in [128, 129, 255, 256, 4096, 4223] {
                 let mut into = vec![0; len + 3];
                 // SAFETY: both are in bounds, and this thread's own; the processor has the

@@ -86,7 +86,12 @@ impl Core {
         if goes_on {
             claim.goes_on();
         }
-        self.memory().write(&mut claim, at, bytes);
+        match stream {
+            Some(_) if covers_page => {
+                self.memory().write_pages(std::slice::from_mut(&mut claim), bytes);
+            }
+            _ => self.memory().write(&mut claim, at, bytes),
+        }
         file.grow(self.memory().offset(page) + (at + bytes.len()) as u64);
         self.end_change(file, key, claim);
         Ok(())
@@ -102,6 +107,35 @@ impl Core {
         Ok(())
     }
 
+    /// State of a page that was changed.
+    fn changed_state(file: &FileState) -> State {
+        if file.unwritten.is_failing() { State::Failed } else { State::Dirty }
+    }
+
+    /// As [`Core::end_change`], of pages that were missing, from `first` on.
+    pub(crate) fn end_changes(&self, file: &FileState, first: PageNo, claims: Vec<Claim>) {
+        let (count, pages) = (claims.len(), (first.0..).map(PageNo));
+        file.unclean.lock().insert_all(pages.clone().take(count));
+        let state = Self::changed_state(file);
+        if self.files.held.load(Ordering::Relaxed) > 0 {
+            return pages.zip(claims).for_each(|(page, claim)| {
+                self.publish_change(file, file.key(page), claim, state);
+            });
+        }
+        // As in `publish_change`.
+        self.supply().note_dirty();
+        claims.into_iter().for_each(|claim| self.frames().publish(claim, state));
+        let is_frame_wanted = !self.supply().waiters.is_empty_after_rmw();
+        let is_page_wanted = !self.supply().room.is_empty_after_rmw();
+        self.pages.wake_pages(pages.take(count).map(|page| file.key(page)));
+        if is_frame_wanted {
+            self.pages.notify_idle(count);
+        }
+        if is_page_wanted {
+            self.supply().room.tell_of_pages(self.waits(), count);
+        }
+    }
+
     /// The page was changed: publishes it, and wakes the waiters for it, or for a frame.
     #[inline]
     pub(crate) fn end_change(&self, file: &FileState, key: PageKey, claim: Claim) {
@@ -110,8 +144,7 @@ impl Core {
             file.unclean.lock().insert(key.page);
         }
         debug_assert!(file.unclean.lock().contains(key.page), "no sync would write it");
-        let state = if file.unwritten.is_failing() { State::Failed } else { State::Dirty };
-        self.publish_change(file, key, claim, state);
+        self.publish_change(file, key, claim, Self::changed_state(file));
     }
 
     /// Publishes a page in `state`, or held.
@@ -218,14 +251,14 @@ impl Core {
     ) -> Result<Claim, Error> {
         let mut room = Reserved::new(&self.files, self.supply(), file);
         loop {
-            let may = room.is_held
-                || self.files.has_room(self.supply(), file)
+            let may = room.pages > 0
+                || self.files.has_room(self.supply(), file, 1)
                 || self.may_be_counted(file, key.page);
             let made = if may { Ok(()) } else { self.make_room(file, &mut room) };
             let claimed =
                 made.and_then(|()| self.try_claim_page(file, key, covers_page, stream, &mut room));
             let made = match claimed {
-                Ok(claim) if claim.was_unwritten() || room.use_up() => return Ok(claim),
+                Ok(claim) if claim.was_unwritten() || room.use_up(1) => return Ok(claim),
                 Ok(claim) => {
                     self.give_up_change(file, key, claim);
                     self.make_room(file, &mut room)

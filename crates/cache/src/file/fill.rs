@@ -61,9 +61,6 @@ impl Fill {
     pub(crate) fn install(mut self, pages: &Pages) -> Self {
         let asked_for = usize::from(!self.is_ahead);
         let (mut installed, mut locked) = (asked_for, None);
-        for at in installed..self.claims.len() {
-            pages.index.prefetch(self.key(at));
-        }
         while installed < self.claims.len() {
             let shard = pages.next_shard(&mut locked, self.key(installed));
             if !shard.install_missing(pages.frames(), &self.claims[installed], State::Reading) {
@@ -171,6 +168,8 @@ impl Fill {
     fn publish(mut self, pages: &Pages, bytes: usize, deliver: impl FnOnce(Result<Pin, Errno>)) {
         let (count, page_bytes) = (self.claims.len(), pages.memory().page_bytes());
         let (mut pin, ahead) = (None, self.ahead());
+        // Their words have left the processor's cache during the transfer.
+        self.claims.iter().for_each(|claim| pages.frames().prefetch(claim.id()));
         for (at, mut claim) in self.claims.drain(..).enumerate() {
             // What the file has beyond its length, up to the end of a block, is zeros too.
             let from = bytes.saturating_sub(at * page_bytes);

@@ -302,6 +302,13 @@ impl File {
         let (mut done, mut goes_on) = (0, follows.is_some() && core.memory().locate(offset).1 > 0);
         while done < bytes.len() {
             let (page, at) = core.memory().locate(offset + done as u64);
+            if let (Some(stream), 0) = (stream, at) {
+                let pages = core.write_whole_pages(&self.file, page, &bytes[done..], stream);
+                if pages > 0 {
+                    done += pages * core.memory().page_bytes();
+                    continue;
+                }
+            }
             let part = (bytes.len() - done).min(core.memory().page_bytes() - at);
             if fills {
                 // It is there by the time that the next page of the stream is written.

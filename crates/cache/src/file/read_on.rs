@@ -59,9 +59,16 @@ impl Core {
 
     /// A page was used for the first time that had been brought in ahead, or that the caller has
     /// waited for: the next window of its stream, if it is time.
-    #[cold]
+    #[inline]
     pub(crate) fn read_on(&self, file: &Arc<FileState>, page: PageNo) {
-        if !asks(page.0, self.step_len()) || self.fork().is_forked() {
+        if asks(page.0, self.step_len()) {
+            self.ask(file, page);
+        }
+    }
+
+    #[cold]
+    fn ask(&self, file: &Arc<FileState>, page: PageNo) {
+        if self.fork().is_forked() {
             return;
         }
         self.give_up_behind(file, page.0);
@@ -146,6 +153,7 @@ impl Core {
 
     /// How many of the pages are missing, from the first on.
     fn missing(&self, file: &FileState, pages: Range<u64>) -> u64 {
+        self.pages.index.prefetch_run(file.id, pages.clone());
         pages.take_while(|&page| self.is_missing(file, page)).count() as u64
     }
 

@@ -13,6 +13,8 @@ pub(crate) enum Step {
     Overwrite,
     /// A copy takes its place next.
     Replace,
+    /// It is the first of missing ones that are in the index by now, and are written next.
+    WritePages,
 }
 
 type Action = Box<dyn FnOnce() + Send>;

@@ -58,7 +58,7 @@ impl Core {
         let (mut was_told, mut has_begun, mut is_over) = (false, false, false);
         'look: loop {
             let seen = waiters.told();
-            if self.files.has_room(self.supply(), file) && reserved.reserve() {
+            if self.files.has_room(self.supply(), file, 1) && reserved.reserve(1) {
                 self.leave_room(was_told, has_begun);
                 return Ok(());
             }
@@ -105,7 +105,7 @@ impl Core {
             self.note_throttled(state, outcome);
             was_told = matches!(outcome, Outcome::Woken(_));
             if is_handed_room(outcome) {
-                reserved.is_held = true;
+                reserved.pages = 1;
                 self.leave_room(was_told, has_begun);
                 return Ok(());
             }

@@ -126,10 +126,29 @@ impl FreeFrames {
 
     /// Takes an empty frame in.
     pub(crate) fn push(&mut self, claim: Claim) {
-        let (at, bit_at) = self.locate(claim.into_frame());
-        debug_assert_eq!(self.extents[at] >> bit_at & 1, 0, "a frame is freed once");
-        self.store(at, self.extents[at] | 1 << bit_at);
-        self.count += 1;
+        self.push_all([claim]);
+    }
+
+    /// As [`FreeFrames::push`], of many: neighbours cost next to nothing.
+    pub(crate) fn push_all(&mut self, claims: impl IntoIterator<Item = Claim>) {
+        let (mut last, mut bits): (usize, Extent) = (0, 0);
+        for claim in claims {
+            let (at, bit_at) = self.locate(claim.into_frame());
+            if at != last {
+                self.put(last, bits);
+                (last, bits) = (at, 0);
+            }
+            bits |= 1 << bit_at;
+        }
+        self.put(last, bits);
+    }
+
+    fn put(&mut self, at: usize, bits: Extent) {
+        debug_assert_eq!(self.extents[at] & bits, 0, "a frame is freed once");
+        if bits != 0 {
+            self.store(at, self.extents[at] | bits);
+            self.count += bits.count_ones() as usize;
+        }
     }
 
     /// Takes `len` frames of an extent out, from bit `from` on.

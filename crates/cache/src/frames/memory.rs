@@ -181,6 +181,18 @@ impl FrameMemory {
         unsafe { racy::copy(bytes.as_ptr(), to, len) };
     }
 
+    /// Writes whole pages, in their order. They are not likely to be read soon: memory that no
+    /// cache of the processor has gets them without being read before, as far as that goes.
+    pub(crate) fn write_pages(&self, claims: &mut [Claim], bytes: &[u8]) {
+        for (claim, bytes) in claims.iter_mut().zip(bytes.chunks_exact(self.page_bytes)) {
+            claim.begin_write();
+            let (to, len) = self.part(claim.id(), 0..bytes.len());
+            // SAFETY: as in `write`; those copies are ended below, before a claim is.
+            unsafe { racy::copy_past_caches(bytes.as_ptr(), to, len) };
+        }
+        racy::end_copies_past_caches();
+    }
+
     /// Writes `bytes` at `at` in the memory of frames in a row, in their order.
     pub(crate) fn write_row(&self, row: &mut [Claim], at: usize, bytes: &[u8]) {
         let (_, len) = self.row(row);

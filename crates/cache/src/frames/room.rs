@@ -170,8 +170,13 @@ impl RoomWaiters {
 
     /// A page can be written, or a buffer be had for it: any waiter can write any page.
     pub(crate) fn tell_of_page(&self, waits: &WaitTable<WaitKey>) {
+        self.tell_of_pages(waits, 1);
+    }
+
+    /// As [`RoomWaiters::tell_of_page`], of several.
+    pub(crate) fn tell_of_pages(&self, waits: &WaitTable<WaitKey>, pages: usize) {
         if self.waiting() > 0 {
-            self.wake(waits, 1);
+            self.wake(waits, pages);
         }
     }
 

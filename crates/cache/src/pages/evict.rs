@@ -320,7 +320,7 @@ impl Pages {
         }
         // Not before: others would take them, and leave the run in pieces.
         pool.end_withholding(claims.len());
-        claims.into_iter().for_each(|claim| pool.push_free(claim));
+        pool.free.push_all(claims);
         let dirty = search.dirty().map(|number| pool.frame(number));
         let taken = take(&mut pool);
         let free = pool.free.len();
@@ -345,6 +345,7 @@ impl Pages {
                 break frame;
             }
         };
+        pool.neighbours(frame).for_each(|neighbour| self.frames().prefetch(neighbour));
         let goes = |neighbour: &FrameId| self.may_go_early(pool, *neighbour);
         let neighbours = pool.neighbours(frame).filter(goes).take(most - 1);
         chosen.extend(std::iter::once(frame).chain(neighbours).map(|frame| {
@@ -450,11 +451,10 @@ impl Pages {
     /// by nobody.
     fn try_evict(&self, pages: &[(FrameId, PageKey)], evicted: &mut dyn FnMut(Claim)) {
         let frames = self.frames();
+        let (mut evictions, mut wasted) = (0, 0);
         let mut count = |claim: Claim| {
-            self.counters.add(Count::Evictions, 1);
-            if claim.was_unread() {
-                self.counters.add(Count::ReadAheadWasted, 1);
-            }
+            evictions += 1;
+            wasted += u64::from(claim.was_unread());
             evicted(claim);
         };
         // At a glance: each is looked at again with its shard locked.
@@ -476,6 +476,10 @@ impl Pages {
                     count(claim);
                 }
             }
+        }
+        self.counters.add(Count::Evictions, evictions);
+        if wasted > 0 {
+            self.counters.add(Count::ReadAheadWasted, wasted);
         }
     }
 

@@ -16,23 +16,50 @@ fn place(page: PageNo) -> (u64, u64) {
     (page.0 / 64, 1 << (page.0 % 64))
 }
 
+/// The words in which the pages lie, with the bits of these: once for those that follow each other.
+#[inline]
+fn for_each_word(pages: impl IntoIterator<Item = PageNo>, mut visit: impl FnMut(u64, u64)) {
+    let (mut word, mut bits) = (0, 0);
+    for page in pages {
+        let (at, bit) = place(page);
+        if at != word && bits != 0 {
+            visit(word, std::mem::take(&mut bits));
+        }
+        word = at;
+        bits |= bit;
+    }
+    if bits != 0 {
+        visit(word, bits);
+    }
+}
+
 impl PageSet {
     pub(crate) fn insert(&mut self, page: PageNo) {
-        let (at, bit) = place(page);
-        let word = self.words.entry(at).or_default();
-        self.len += usize::from(*word & bit == 0);
-        *word |= bit;
+        self.insert_all([page]);
     }
 
     pub(crate) fn remove(&mut self, page: PageNo) {
-        let (at, bit) = place(page);
-        if let Some(word) = self.words.get_mut(&at) {
-            self.len -= usize::from(*word & bit != 0);
-            *word &= !bit;
-            if *word == 0 {
-                self.words.remove(&at);
+        self.remove_all([page]);
+    }
+
+    pub(crate) fn insert_all(&mut self, pages: impl IntoIterator<Item = PageNo>) {
+        for_each_word(pages, |at, bits| {
+            let word = self.words.entry(at).or_default();
+            self.len += (bits & !*word).count_ones() as usize;
+            *word |= bits;
+        });
+    }
+
+    pub(crate) fn remove_all(&mut self, pages: impl IntoIterator<Item = PageNo>) {
+        for_each_word(pages, |at, bits| {
+            if let Some(word) = self.words.get_mut(&at) {
+                self.len -= (bits & *word).count_ones() as usize;
+                *word &= !bits;
+                if *word == 0 {
+                    self.words.remove(&at);
+                }
             }
-        }
+        });
     }
 
     pub(crate) fn contains(&self, page: PageNo) -> bool {
@@ -43,7 +70,7 @@ impl PageSet {
     /// Takes out the pages of a range.
     pub(crate) fn remove_in(&mut self, pages: &PageRange) {
         let removed: Vec<PageNo> = self.iter_in(pages).collect();
-        removed.into_iter().for_each(|page| self.remove(page));
+        self.remove_all(removed);
     }
 
     /// A range in which all pages lie.

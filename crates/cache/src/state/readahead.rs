@@ -58,16 +58,22 @@ const SINGLE_PAGES: u64 = 32;
 const STEP_PAGES: usize = 16;
 const STEP_BYTES: usize = 64 << 10;
 
-/// How many pages a step has.
+/// How many pages a step has: a power of two, as the size of a page is.
 pub(crate) fn step_len(page_bytes: usize) -> u64 {
-    (STEP_BYTES / page_bytes).clamp(1, STEP_PAGES) as u64
+    (STEP_BYTES >> page_bytes.trailing_zeros()).clamp(1, STEP_PAGES) as u64
+}
+
+/// Without the division that it would take if steps had any other length: scans ask at each page.
+fn is_multiple_of_step(number: u64, step: u64) -> bool {
+    debug_assert!(step.is_power_of_two());
+    number & (step - 1) == 0
 }
 
 /// The pages that a reader of a file that is read once has done with when it comes to `page`, and
 /// whose turn has not come before; none for most pages. Those just read stay for one who reads them
 /// in several steps.
 pub(crate) fn behind(page: u64, step: u64) -> Range<u64> {
-    if page.is_multiple_of(step) {
+    if is_multiple_of_step(page, step) {
         page.saturating_sub(2 * step)..page.saturating_sub(step)
     } else {
         page..page
@@ -76,10 +82,11 @@ pub(crate) fn behind(page: u64, step: u64) -> Range<u64> {
 
 /// Whether the first use of a page asks if its stream is to go on: the first of each step in a row
 /// does, and about as many of those of a stride, whose numbers that may never divide.
+#[inline]
 pub(crate) fn asks(page: u64, step: u64) -> bool {
     const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
     let mixed = (page ^ page >> 7).wrapping_mul(SCATTER);
-    page.is_multiple_of(step) || ((mixed ^ mixed >> 29) >> 32).is_multiple_of(step)
+    is_multiple_of_step(page, step) || is_multiple_of_step((mixed ^ mixed >> 29) >> 32, step)
 }
 
 /// Before all pages, and near none.

@@ -8,41 +8,50 @@ use unherd_sys::primitives::Ordering;
 use crate::frames::Supply;
 use crate::state::{FileState, Files};
 
-/// Room for one page of the file, if it `is_held`: counted as a page that is newer than the device.
-/// Given back when dropped.
+/// Room for pages of the file: counted as pages that are newer than the device. Given back when
+/// dropped.
 pub(crate) struct Reserved<'a> {
     files: &'a Files,
     supply: &'a Supply,
     file: &'a FileState,
-    pub(crate) is_held: bool,
+    /// For how many pages.
+    pub(crate) pages: usize,
 }
 
 impl<'a> Reserved<'a> {
-    /// Not held.
+    /// For none.
     pub(crate) fn new(files: &'a Files, supply: &'a Supply, file: &'a FileState) -> Self {
-        Self { files, supply, file, is_held: false }
+        Self { files, supply, file, pages: 0 }
     }
 
-    /// Holds it, if that is allowed; whether it does.
-    pub(crate) fn reserve(&mut self) -> bool {
-        if !self.is_held {
-            self.is_held = self.files.count_unwritten(self.supply, self.file);
-            if !self.is_held {
-                self.files.hand_out_room(self.supply, 1);
+    /// Has room for as many pages, if that is allowed; whether it does.
+    pub(crate) fn reserve(&mut self, pages: usize) -> bool {
+        let missing = pages.saturating_sub(self.pages);
+        if missing > 0 {
+            if self.files.count_unwritten(self.supply, self.file, missing) {
+                self.pages += missing;
+            } else {
+                self.files.hand_out_room(self.supply, missing);
             }
         }
-        self.is_held
+        self.pages >= pages
     }
 
-    /// Holds it, if that is allowed, and leaves it to a page that becomes newer; whether it did.
-    pub(crate) fn use_up(&mut self) -> bool {
-        self.reserve() && std::mem::take(&mut self.is_held)
+    /// Has room for as many pages, if that is allowed, and leaves it to pages that become newer;
+    /// whether it did.
+    pub(crate) fn use_up(&mut self, pages: usize) -> bool {
+        let has_room = self.reserve(pages);
+        if has_room {
+            self.pages -= pages;
+        }
+        has_room
     }
 
     /// For others, as long as the caller waits for something else.
     pub(crate) fn give_back(&mut self) {
-        if std::mem::take(&mut self.is_held) {
-            self.files.remove_unwritten(self.supply, self.file, 1);
+        let pages = std::mem::take(&mut self.pages);
+        if pages > 0 {
+            self.files.remove_unwritten(self.supply, self.file, pages);
         }
     }
 }
@@ -88,8 +97,8 @@ impl Files {
             was_undone = false;
             supply.room.tell(&supply.waits, pages, writing, |tag| {
                 let file = file_of(&tag);
-                let has_room = self.has_room(supply, file);
-                let is_counted = has_room && self.count_unwritten(supply, file);
+                let has_room = self.has_room(supply, file, 1);
+                let is_counted = has_room && self.count_unwritten(supply, file, 1);
                 // Others may have found that page in their way.
                 was_undone |= has_room && !is_counted;
                 is_counted
@@ -97,20 +106,21 @@ impl Files {
         }
     }
 
-    /// Counts one page more, if that is allowed. Else the caller tells those that may have found
-    /// this page in their way.
-    fn count_unwritten(&self, supply: &Supply, file: &FileState) -> bool {
-        let own = file.unwritten.pages.fetch_add(1, Ordering::Relaxed) + 1;
-        let all = self.unwritten.fetch_add(1, Ordering::Relaxed) + 1;
+    /// Counts as many pages more, if that is allowed. Else the caller tells those that may have
+    /// found these pages in their way.
+    fn count_unwritten(&self, supply: &Supply, file: &FileState, pages: usize) -> bool {
+        let own = file.unwritten.pages.fetch_add(pages, Ordering::Relaxed) + pages;
+        let all = self.unwritten.fetch_add(pages, Ordering::Relaxed) + pages;
         let fits = fits(supply, own, all);
         if !fits {
-            self.forget_unwritten(file, 1);
+            self.forget_unwritten(file, pages);
         }
         fits
     }
 
-    pub(crate) fn has_room(&self, supply: &Supply, file: &FileState) -> bool {
-        let own = file.unwritten.pages.load(Ordering::Relaxed) + 1;
-        fits(supply, own, self.unwritten.load(Ordering::Relaxed) + 1)
+    /// Whether there is room for as many pages more of the file.
+    pub(crate) fn has_room(&self, supply: &Supply, file: &FileState, pages: usize) -> bool {
+        let own = file.unwritten.pages.load(Ordering::Relaxed) + pages;
+        fits(supply, own, self.unwritten.load(Ordering::Relaxed) + pages)
     }
 }

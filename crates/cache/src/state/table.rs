@@ -289,13 +289,13 @@ impl Promises for Files {
             may_go
         };
         let mut locked = None;
-        for &(frame, key) in of_file {
-            if key.file == file.id
-                && let Some(claim) = pages.evict_unstable(frame, key, &mut locked, &mut may_go)
-            {
-                unclean.remove(key.page);
-                evicted(claim);
-            }
-        }
+        let gone = of_file.iter().filter_map(|&(frame, key)| {
+            let is_of_file = key.file == file.id;
+            let claim =
+                is_of_file.then(|| pages.evict_unstable(frame, key, &mut locked, &mut may_go));
+            evicted(claim??);
+            Some(key.page)
+        });
+        unclean.remove_all(gone);
     }
 }

@@ -112,6 +112,18 @@ impl FilledPages {
         (taken, left)
     }
 
+    /// As [`FilledPages::take_frame`], as many as the stream has of `pages`, from the first on.
+    pub(crate) fn take_frames(&mut self, at: u64, pages: Range<u64>) -> (Vec<Claim>, Left) {
+        let mut left = std::mem::take(&mut self.left);
+        let claims = match self.stream_at(at) {
+            Some(stream) => {
+                pages.map_while(|page| stream.preallocated.take(page, &mut left)).collect()
+            }
+            None => Vec::new(),
+        };
+        (claims, left)
+    }
+
     /// Frames for the pages behind this one, in the stream that stands at `at`. The first one last.
     pub(crate) fn put_frames(&mut self, at: u64, page: u64, mut claims: Vec<Claim>) {
         let mut left = std::mem::take(&mut self.left);

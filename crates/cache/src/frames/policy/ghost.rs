@@ -12,6 +12,8 @@
 //! | forgotten | all before | those before, after up to a sixteenth of `n` more |
 //! | taken for another | never | once in about a million looks; a page then enters the wrong queue |
 
+use unherd_sys::prefetch;
+
 /// Entries of a bucket.
 const ENTRIES: usize = 15;
 
@@ -38,10 +40,19 @@ struct Bucket([u32; ENTRIES + 1]);
 
 impl Bucket {
     fn find(&self, fingerprint: u32) -> Option<usize> {
-        let is_it = |entry: &u32| entry >> TIME_BITS == fingerprint;
-        // Most pages are not there, and all words are compared sooner than one after the other.
-        let is_any = self.0.iter().fold(false, |is_any, entry| is_any | is_it(entry));
-        if is_any { self.0.iter().position(is_it) } else { None }
+        self.0.iter().position(|entry| entry >> TIME_BITS == fingerprint)
+    }
+
+    /// A bit for each page that is here, of the group whose first has this fingerprint.
+    fn of_group(&self, fingerprint: u32) -> u8 {
+        const BITS: u32 = TIME_BITS + NEIGHBOUR_BITS;
+        let is_one = |entry: &u32| entry >> BITS == fingerprint >> NEIGHBOUR_BITS;
+        // Most groups are not there, and all words are compared sooner than one after the other.
+        if !self.0.iter().fold(false, |is_any, entry| is_any | is_one(entry)) {
+            return 0;
+        }
+        let bit = |entry: &u32| 1 << ((entry >> TIME_BITS) % (1 << NEIGHBOUR_BITS));
+        self.0.iter().filter(|entry| is_one(entry)).fold(0, |bits, entry| bits | bit(entry))
     }
 
     fn push(&mut self, entry: u32) {
@@ -68,6 +79,20 @@ pub(crate) struct Ghost {
     age_max: u8,
     /// The bucket from which on the next step sweeps.
     swept: usize,
+    /// Where the last page belongs: most often the next one does, too.
+    group: Group,
+}
+
+/// Neighbours, which share a bucket.
+#[derive(Debug, Clone, Copy)]
+struct Group {
+    /// What their hashes have in common.
+    hash: u64,
+    bucket: usize,
+    /// The fingerprint of the first.
+    fingerprint: u32,
+    /// A bit for each that may be in the bucket; the others are not.
+    maybe: u8,
 }
 
 impl Ghost {
@@ -83,14 +108,18 @@ impl Ghost {
             step,
             age_max: pages.div_ceil(step) as u8,
             swept: 0,
+            // Of no page: hashes lack the upper bits.
+            group: Group { hash: u64::MAX, bucket: 0, fingerprint: 0, maybe: 0 },
         }
     }
 
     /// Remembers a page, and that it was given up just now. One that is remembered already is so
     /// twice: it hardly ever is, as who brings a page in takes it.
     pub(crate) fn insert(&mut self, page: u64) {
-        let (bucket, fingerprint) = self.place(page);
-        self.buckets[bucket].push((fingerprint << TIME_BITS) | u32::from(self.now));
+        let (fingerprint, bit) = self.turn_to(page);
+        self.group.maybe |= bit;
+        let entry = (fingerprint << TIME_BITS) | u32::from(self.now);
+        self.buckets[self.group.bucket].push(entry);
         self.in_step += 1;
         if self.in_step == self.step {
             self.in_step = 0;
@@ -112,21 +141,45 @@ impl Ghost {
     }
 
     /// Forgets a page; gives whether it was remembered.
+    #[inline]
     pub(crate) fn take(&mut self, page: u64) -> bool {
-        let (now, (bucket, fingerprint)) = (self.now, self.place(page));
-        let bucket = &mut self.buckets[bucket];
-        let entry = bucket.find(fingerprint).map(|at| std::mem::replace(&mut bucket.0[at], NONE));
-        entry.is_some_and(|entry| age(entry, now) <= self.age_max)
+        let (fingerprint, bit) = self.turn_to(page);
+        self.group.maybe & bit != 0 && self.take_from_bucket(fingerprint, bit)
     }
 
-    /// A page's bucket and fingerprint, which is not 0.
-    fn place(&self, page: u64) -> (usize, u32) {
-        // Fibonacci hashing: the hashes may be poor in their upper bits.
-        let mixed = (page >> NEIGHBOUR_BITS).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let bucket = (u128::from(mixed) * self.buckets.len() as u128) >> u64::BITS;
-        let name = ((mixed ^ (mixed >> 32)) << NEIGHBOUR_BITS) | (page % (1 << NEIGHBOUR_BITS));
+    fn take_from_bucket(&mut self, fingerprint: u32, bit: u8) -> bool {
+        self.group.maybe &= !bit;
+        let bucket = &mut self.buckets[self.group.bucket];
+        let entry = bucket.find(fingerprint).map(|at| std::mem::replace(&mut bucket.0[at], NONE));
+        entry.is_some_and(|entry| age(entry, self.now) <= self.age_max)
+    }
+
+    /// Goes on with the group of a page. Gives the page's fingerprint, and its bit in the group.
+    #[inline]
+    fn turn_to(&mut self, page: u64) -> (u32, u8) {
+        if self.group.hash != page >> NEIGHBOUR_BITS {
+            self.group = self.find_group(page >> NEIGHBOUR_BITS);
+        }
+        let nth = (page % (1 << NEIGHBOUR_BITS)) as u32;
+        (self.group.fingerprint | nth, 1 << nth)
+    }
+
+    /// Where neighbours are whose hashes have this in common. No fingerprint is 0.
+    fn find_group(&self, hash: u64) -> Group {
+        let (bucket, mixed) = self.bucket_of(hash);
+        // Most likely the next neighbours follow, whose bucket is there by then.
+        prefetch(&self.buckets[self.bucket_of(hash + 1).0]);
         let highest = 1 << (u32::BITS - TIME_BITS - 1);
-        (bucket as usize, (name as u32 % highest) | highest)
+        let name = ((mixed ^ (mixed >> 32)) << NEIGHBOUR_BITS) as u32;
+        let fingerprint = (name % highest) | highest;
+        Group { hash, bucket, fingerprint, maybe: self.buckets[bucket].of_group(fingerprint) }
+    }
+
+    /// The bucket that a group has, and its hash with the bits mixed.
+    fn bucket_of(&self, hash: u64) -> (usize, u64) {
+        // Fibonacci hashing: the hashes may be poor in their upper bits.
+        let mixed = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (((u128::from(mixed) * self.buckets.len() as u128) >> u64::BITS) as usize, mixed)
     }
 }
 
@@ -140,9 +193,10 @@ mod tests {
 
     impl Ghost {
         fn knows(&self, page: u64) -> bool {
-            let (bucket, fingerprint) = self.place(page);
-            let bucket = &self.buckets[bucket];
-            bucket.find(fingerprint).is_some_and(|at| age(bucket.0[at], self.now) <= self.age_max)
+            let group = self.find_group(page >> NEIGHBOUR_BITS);
+            let bucket = &self.buckets[group.bucket];
+            let at = bucket.find(group.fingerprint | (page % (1 << NEIGHBOUR_BITS)) as u32);
+            at.is_some_and(|at| age(bucket.0[at], self.now) <= self.age_max)
         }
     }
 

@@ -7,7 +7,7 @@ use foldhash::fast::FixedState;
 use unherd_sys::primitives::AtomicU64;
 use unherd_sys::{Errno, MapSlice};
 
-use super::segment::{Segment, SegmentSize};
+use super::segment::{ROWS_BITS, Segment, SegmentSize};
 use crate::page::{BusyGeneration, FileId, FrameId, PageKey, PageNo};
 use crate::ranked::{Ranked, RankedGuard, rank};
 
@@ -15,8 +15,8 @@ use crate::ranked::{Ranked, RankedGuard, rank};
 /// varies little.
 const PAGES_PER_SHARD: usize = 1024;
 const SLOTS_MIN: usize = 16;
-/// Slots that are looked through in the time of a lookup: a cache line.
-const SLOTS_PER_LOOKUP: usize = 8;
+/// Slots on a cache line. They are looked through in the time of a lookup.
+const SLOTS_PER_LINE: usize = 8;
 /// Announcements for which a shard has room at once; with more, the map grows.
 const ANNOUNCED: usize = 8;
 
@@ -101,6 +101,12 @@ fn mix(file: FileId, value: u64) -> u64 {
     (product >> 64) as u64 ^ product as u64
 }
 
+/// In a tag, what tells a page from its neighbours: the row of its home.
+#[inline]
+fn of_row(page: u64) -> u32 {
+    (page as u32) << (u32::BITS - ROWS_BITS)
+}
+
 impl Index {
     /// An index with room for `frames` pages.
     pub(crate) fn new(frames: usize) -> Result<Self, Errno> {
@@ -140,12 +146,10 @@ impl Index {
 
     #[inline(always)]
     fn place(&self, key: PageKey) -> Place {
-        // Sixteen neighbours share a shard: who brings in or drops a range locks few. By the golden
-        // ratio their homes in it are far apart.
-        const APART: u32 = 0x9e37_79b9;
-        let mixed = mix(key.file, key.page.0 >> 4);
+        // Neighbours share a shard: who brings in or drops a range locks few. They have a row each.
+        let mixed = mix(key.file, key.page.0 >> ROWS_BITS);
         let begin = self.segment.begin_of((mixed >> 32) as u32);
-        Place { begin, tag: (mixed as u32).wrapping_add((key.page.0 as u32).wrapping_mul(APART)) }
+        Place { begin, tag: mixed as u32 ^ of_row(key.page.0) }
     }
 
     #[inline(always)]
@@ -163,12 +167,18 @@ impl Index {
         self.segment(begin).lookup(tag)
     }
 
-    /// The page will be looked up soon: begins to bring its slot into the processor's cache. Pages
-    /// of a file have slots far apart, so without it each lookup of a run waits for memory.
+    /// The page will be looked up soon: begins to bring its slot into the processor's cache.
     #[inline]
     pub(crate) fn prefetch(&self, key: PageKey) {
         let Place { begin, tag } = self.place(key);
         self.segment(begin).prefetch(tag);
+    }
+
+    /// As [`Index::prefetch`], of many pages of a file.
+    pub(crate) fn prefetch_run(&self, file: FileId, pages: Range<u64>) {
+        for page in pages.step_by(SLOTS_PER_LINE).map(PageNo) {
+            self.prefetch(PageKey { file, page });
+        }
     }
 
     /// Locks the shard of `key`. `key_of` tells the page of a frame that is in the index.
@@ -195,7 +205,16 @@ impl Index {
         key: PageKey,
         key_of: impl Fn(FrameId) -> PageKey,
     ) -> &'b mut ShardGuard<'a> {
-        let place = self.place(key);
+        let is_neighbour = |other: PageKey| {
+            other.file == key.file && other.page.0 >> ROWS_BITS == key.page.0 >> ROWS_BITS
+        };
+        let place = match locked {
+            Some(last) if is_neighbour(last.key) => {
+                let tag = last.tag ^ of_row(key.page.0 ^ last.key.page.0);
+                Place { begin: last.segment.begin(), tag }
+            }
+            _ => self.place(key),
+        };
         if let Some(same) = locked
             && same.segment.begin() == place.begin
         {
@@ -216,7 +235,7 @@ impl Index {
         key_of: impl Fn(FrameId) -> PageKey,
     ) -> Vec<PageNo> {
         let count = pages.end.0.saturating_sub(pages.start.0);
-        if count <= (self.slots.len() / SLOTS_PER_LOOKUP) as u64 {
+        if count <= (self.slots.len() / SLOTS_PER_LINE) as u64 {
             return self.pages_by_lookup(file, pages, key_of);
         }
         let mut found = Vec::new();

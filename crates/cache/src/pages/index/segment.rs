@@ -5,6 +5,11 @@
 //! | 0..32 | the frame's number, plus 1; a slot without an entry is 0 |
 //! | 32..64 | tag: half of the page's hash, whose upper bits say where the home is; the other half chooses the shard |
 //!
+//! The slots are in sixteen rows, one after the other by number. In memory those of the same number
+//! in all rows lie side by side, on two cache lines. There neighbouring pages have their homes, one
+//! in each row; and as all of them meet with the same neighbours of others, their steps end side by
+//! side as well.
+//!
 //! There are no tombstones: who takes an entry out moves those that lie beyond it nearer to their
 //! homes. As the home is in the slot, it need not look at any frame for that. Who looks without the
 //! lock meanwhile may find an entry twice, or miss it:
@@ -30,6 +35,9 @@ use unherd_sys::prefetch;
 use unherd_sys::primitives::{AtomicU64, Ordering};
 
 use crate::page::FrameId;
+
+/// A segment has two to the power of this many rows.
+pub(crate) const ROWS_BITS: u32 = 4;
 
 /// What is in a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +84,8 @@ pub(crate) struct SegmentSize {
     table_shift: u32,
     /// Bits of a tag below those that choose a slot of the segment.
     shift: u32,
+    /// Bits of a slot's number that say which it is of its row.
+    row_shift: u32,
 }
 
 impl SegmentSize {
@@ -83,7 +93,8 @@ impl SegmentSize {
     pub(crate) fn new(slots: usize, table_slots: usize) -> Self {
         debug_assert!(slots.is_power_of_two() && slots > 1 && table_slots.is_power_of_two());
         let shift = |slots: usize| u32::BITS - slots.trailing_zeros();
-        Self { mask: slots - 1, table_shift: shift(table_slots), shift: shift(slots) }
+        let row_shift = slots.trailing_zeros().saturating_sub(ROWS_BITS);
+        Self { mask: slots - 1, table_shift: shift(table_slots), shift: shift(slots), row_shift }
     }
 
     #[inline]
@@ -132,19 +143,26 @@ impl<'a> Segment<'a> {
         at.wrapping_add(steps) & self.size.mask
     }
 
+    /// Slot `at` in memory: those of the same number in all rows lie side by side.
+    #[inline]
+    fn slot(self, at: usize) -> &'a AtomicU64 {
+        let in_memory = ((at << ROWS_BITS) & self.size.mask) | (at >> self.size.row_shift);
+        &self.table[self.begin | in_memory]
+    }
+
     #[inline]
     fn load(self, at: usize) -> Slot {
-        Slot(self.table[self.begin | at].load(Ordering::Relaxed))
+        Slot(self.slot(at).load(Ordering::Relaxed))
     }
 
     fn store(self, at: usize, slot: Slot) {
-        self.table[self.begin | at].store(slot.0, Ordering::Relaxed);
+        self.slot(at).store(slot.0, Ordering::Relaxed);
     }
 
     /// Begins to bring in what [`Segment::lookup`] reads first.
     #[inline(always)]
     pub(crate) fn prefetch(self, tag: u32) {
-        prefetch(&self.table[self.begin | self.home(tag)]);
+        prefetch(self.slot(self.home(tag)));
     }
 
     /// A frame that may hold a page of this tag, for those who do not hold the lock. That there is

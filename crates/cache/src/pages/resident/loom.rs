@@ -22,8 +22,8 @@ const ELSEWHERE: PageKey = key(1, 16);
 
 /// Two pages of one tag, so that one is found in the place of the other without the lock; and a
 /// page that has its home with them, in the last slot of eight.
-const TWINS: [PageKey; 2] = [key(576, 280), key(748, 50)];
-const NEIGHBOUR: PageKey = key(1, 19);
+const TWINS: [PageKey; 2] = [key(1052, 144), key(1348, 230)];
+const NEIGHBOUR: PageKey = key(1, 14);
 
 /// Slots of a shard: the fewest of which any may be used.
 const SLOTS: usize = 8;
