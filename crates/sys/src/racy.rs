@@ -434,15 +434,21 @@ mod tests {
         }
         let source: Vec<u8> = (0..9000u32).map(|at| (at % 251) as u8 + 1).collect();
         type Copy = unsafe fn(*const u8, *mut u8, usize) -> usize;
-        for copies in [copy_wide_blocks::<USUAL> as Copy, copy_wide_blocks::<ONCE>] {
+        for (copies, align) in [
+            (copy_wide_blocks::<USUAL> as Copy, 1),
+            (copy_wide_blocks::<ONCE>, 1),
+            (copy_wide_blocks::<PAST_CACHES>, 32),
+        ] {
             for len in [128, 129, 255, 256, 4096, 4223] {
-                let mut into = vec![0; len + 3];
+                let mut into = vec![0; len + 3 + 32];
+                let to = 3 + into[3..].as_ptr().align_offset(align);
                 // SAFETY: both are in bounds, and this thread's own; the processor has the
-                // registers.
-                let copied = unsafe { copies(source[1..].as_ptr(), into[3..].as_mut_ptr(), len) };
+                // registers, and the place is aligned.
+                let copied = unsafe { copies(source[1..].as_ptr(), into[to..].as_mut_ptr(), len) };
+                end_copies_past_caches();
                 assert_eq!(copied, len / 128 * 128);
-                assert_eq!(into[3..3 + copied], source[1..1 + copied]);
-                assert!(into[..3].iter().chain(&into[3 + copied..]).all(|&byte| byte == 0));
+                assert_eq!(into[to..to + copied], source[1..1 + copied]);
+                assert!(into[..to].iter().chain(&into[to + copied..]).all(|&byte| byte == 0));
             }
         }
     }

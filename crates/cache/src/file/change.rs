@@ -86,11 +86,11 @@ impl Core {
         if goes_on {
             claim.goes_on();
         }
-        match stream {
-            Some(_) if covers_page => {
-                self.memory().write_pages(std::slice::from_mut(&mut claim), bytes);
-            }
-            _ => self.memory().write(&mut claim, at, bytes),
+        // Of a page that was there, much is in the processor's caches.
+        if covers_page && stream.is_some() && claim.before() == State::Empty {
+            self.memory().write_pages(std::slice::from_mut(&mut claim), bytes);
+        } else {
+            self.memory().write(&mut claim, at, bytes);
         }
         file.grow(self.memory().offset(page) + (at + bytes.len()) as u64);
         self.end_change(file, key, claim);
@@ -117,12 +117,9 @@ impl Core {
         let (count, pages) = (claims.len(), (first.0..).map(PageNo));
         file.unclean.lock().insert_all(pages.clone().take(count));
         let state = Self::changed_state(file);
-        if self.files.held.load(Ordering::Relaxed) > 0 {
-            return pages.zip(claims).for_each(|(page, claim)| {
-                self.publish_change(file, file.key(page), claim, state);
-            });
-        }
-        // As in `publish_change`.
+        // As in `publish_change`. None of them is held back: such a page is in the index until it
+        // is released, or dropped with writers kept out.
+        debug_assert!(!pages.clone().take(count).any(|page| file.holds.lock().has(page)));
         self.supply().note_dirty();
         claims.into_iter().for_each(|claim| self.frames().publish(claim, state));
         let is_frame_wanted = !self.supply().waiters.is_empty_after_rmw();
@@ -286,7 +283,7 @@ impl Core {
             && self.pages.index.lookup(key).is_none()
         {
             // Most likely it is missing. With a frame in hand it need not be announced.
-            spare.claim = self.take_for_stream(file, at, key);
+            spare.claim = self.take_for_stream(file, at, key, 1).pop();
         }
         loop {
             match self.try_acquire_write(key, covers_page, &mut spare.claim) {

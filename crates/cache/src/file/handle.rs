@@ -299,14 +299,20 @@ impl File {
         let fills = !to_fill.is_empty();
         let stream = if fills { core.join_stream(&self.file, &to_fill) } else { None };
         let inside = self.file.enter_writers(&core.pages);
+        // Whether pages are written many at a time.
+        let mut together = stream;
         let (mut done, mut goes_on) = (0, follows.is_some() && core.memory().locate(offset).1 > 0);
         while done < bytes.len() {
             let (page, at) = core.memory().locate(offset + done as u64);
-            if let (Some(stream), 0) = (stream, at) {
-                let pages = core.write_whole_pages(&self.file, page, &bytes[done..], stream);
-                if pages > 0 {
-                    done += pages * core.memory().page_bytes();
-                    continue;
+            if let (Some(stream), 0) = (together, at) {
+                let rest = &bytes[done..];
+                match core.write_whole_pages(&self.file, page, rest, stream) {
+                    None => together = None,
+                    Some(0) => {}
+                    Some(pages) => {
+                        done += pages * core.memory().page_bytes();
+                        continue;
+                    }
                 }
             }
             let part = (bytes.len() - done).min(core.memory().page_bytes() - at);

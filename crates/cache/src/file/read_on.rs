@@ -152,7 +152,7 @@ impl Core {
     }
 
     /// How many of the pages are missing, from the first on.
-    fn missing(&self, file: &FileState, pages: Range<u64>) -> u64 {
+    pub(crate) fn missing(&self, file: &FileState, pages: Range<u64>) -> u64 {
         self.pages.index.prefetch_run(file.id, pages.clone());
         pages.take_while(|&page| self.is_missing(file, page)).count() as u64
     }

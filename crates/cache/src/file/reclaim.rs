@@ -85,32 +85,38 @@ impl Core {
         claims
     }
 
-    /// A frame for a page that the stream which stood at `at` has come to, if there is one: see
-    /// `preallocated.rs`.
-    pub(crate) fn take_for_stream(&self, file: &FileState, at: u64, key: PageKey) -> Option<Claim> {
-        let (taken, left) = file.filled.lock().take_frame(at, key.page.0);
+    /// Frames for pages that the stream which stood at `at` has come to, from that of `key` on: up
+    /// to `most`, as far as there are any. See `preallocated.rs`.
+    pub(crate) fn take_for_stream(
+        &self,
+        file: &FileState,
+        at: u64,
+        key: PageKey,
+        most: usize,
+    ) -> Vec<Claim> {
+        let (taken, left) = file.filled.lock().take_frames(at, key.page.0, most);
         self.files.free_left(left, &self.pages);
         let batch = match taken {
-            Ok(claim) => return Some(claim),
-            Err(batch) => batch,
+            Ok(claims) => return claims,
+            Err(batch) => batch.max(most),
         };
         // About, as others take at the same time.
-        let most = self.supply().len() / PREALLOCATED_PARTS;
+        let room = self.supply().len() / PREALLOCATED_PARTS;
         let has = self.files.preallocated.load(Ordering::Relaxed);
-        let wanted = batch.min(1 + most.saturating_sub(has));
+        let wanted = batch.min(most + room.saturating_sub(has));
         let (mut claims, dirty) = self.pages.try_take_next(key, wanted);
-        claims.reverse();
-        let claim = claims.pop();
-        if !claims.is_empty() {
-            self.files.preallocated.fetch_add(claims.len(), Ordering::Relaxed);
-            file.filled.lock().put_frames(at, key.page.0, claims);
+        let mut rest = claims.split_off(most.min(claims.len()));
+        if !rest.is_empty() {
+            self.files.preallocated.fetch_add(rest.len(), Ordering::Relaxed);
+            rest.reverse();
+            file.filled.lock().put_frames(at, key.page.0 + most as u64, rest);
             // The fence that this has is the one that counts.
             if !self.supply().waiters.is_empty() {
                 self.files.give_back_preallocated(file, &self.pages);
             }
         }
         self.write_ahead(dirty);
-        claim
+        claims
     }
 
     /// Takes back what streams of all files have for pages to come. Whether there was any.

@@ -13,7 +13,9 @@ pub(crate) enum Step {
     Overwrite,
     /// A copy takes its place next.
     Replace,
-    /// It is the first of missing ones that are in the index by now, and are written next.
+    /// It is the first of missing ones that are put into the index next, to be written.
+    InstallPages,
+    /// It is the first of those that are in the index by now, and are written next.
     WritePages,
 }
 

@@ -1,8 +1,9 @@
 //! Pages that a call writes as a whole, where they are missing: many at a time, so that of most
 //! locks one is taken for all of them.
 //!
-//! A thread has several pages here that others may wait for. So it waits for nothing until all of
-//! them are published: frames, and room for dirty pages, it has before the first is in the index.
+//! A thread has several pages here that others may wait for. So until all of them are published it
+//! waits for nothing, and wakes nobody, as a waker may wait: frames, and room for dirty pages, it
+//! has before the first is in the index.
 
 use unherd_sys::primitives::Arc;
 
@@ -15,37 +16,41 @@ use crate::state::FileState;
 use crate::state::room::Reserved;
 use crate::stats::Count;
 
+/// The most bytes that are written at a time: for so long others wait for the first page.
+const BYTES_MAX: usize = 256 << 10;
+
 impl Core {
     /// Writes pages of `bytes`, from `page` on, that are missing, in the stream that stood at page
     /// `stream` before the call: up to where the next extent of the file begins. Gives how many;
-    /// none where one by one is the way: a page is there, or there is no frame or no room at hand.
+    /// none if the first is there, or only that is missing. `None` where there are no frames, or
+    /// there is no room: the rest of the call does better page by page.
     ///
-    /// Blocks for nothing. The caller is inside `file.writers`.
+    /// Waits for nothing, but may begin to write a page back. The caller is inside `file.writers`.
     pub(crate) fn write_whole_pages(
         &self,
         file: &Arc<FileState>,
         page: PageNo,
         bytes: &[u8],
         stream: u64,
-    ) -> usize {
+    ) -> Option<usize> {
         let page_bytes = self.memory().page_bytes();
-        let most = (bytes.len() / page_bytes).min(EXTENT - page.0 as usize % EXTENT);
-        let key = file.key(page);
-        if most < 2 || self.pages.index.lookup(key).is_some() {
-            return 0;
+        let most = (bytes.len().min(BYTES_MAX) / page_bytes) as u64;
+        let most = most.min((EXTENT - page.0 as usize % EXTENT) as u64);
+        let most = if most < 2 { 0 } else { self.missing(file, page.0..page.0 + most) as usize };
+        if most < 2 {
+            return Some(0);
         }
+        if !self.files.has_room(self.supply(), file, most) {
+            return None;
+        }
+        let mut claims = self.take_for_stream(file, stream, file.key(page), most);
         let mut room = Reserved::new(&self.files, self.supply(), file);
-        if !self.files.has_room(self.supply(), file, most) || !room.reserve(most) {
-            return 0;
+        if claims.is_empty() || !room.reserve(claims.len()) {
+            claims.into_iter().for_each(|claim| self.pages.free_frame(claim));
+            return None;
         }
-        let mut claims = Vec::with_capacity(most);
-        claims.extend(self.take_for_stream(file, stream, key));
-        if !claims.is_empty() {
-            let rest = page.0 + 1..page.0 + most as u64;
-            let (more, left) = file.filled.lock().take_frames(stream, rest);
-            self.files.free_left(left, &self.pages);
-            claims.extend(more);
-        }
+        #[cfg(test)]
+        steps::reach(self, steps::Step::InstallPages, page);
         let mut locked = None;
         let keys = (page.0..).map(|page| file.key(PageNo(page)));
         let written = claims
@@ -57,19 +62,20 @@ impl Core {
             })
             .count();
         drop(locked);
-        claims.drain(written..).for_each(|claim| self.pages.free_frame(claim));
-        if written == 0 {
-            return 0;
+        let spare = claims.split_off(written);
+        if written > 0 {
+            self.counters().add(Count::Misses, written as u64);
+            #[cfg(test)]
+            steps::reach(self, steps::Step::WritePages, page);
+            self.memory().write_pages(&mut claims, &bytes[..written * page_bytes]);
+            file.grow(self.memory().offset(PageNo(page.0 + written as u64)));
+            let is_reserved = room.use_up(written);
+            debug_assert!(is_reserved, "it was");
+            self.end_changes(file, page, claims);
         }
-        self.counters().add(Count::Misses, written as u64);
-        #[cfg(test)]
-        steps::reach(self, steps::Step::WritePages, page);
-        self.memory().write_pages(&mut claims, bytes);
-        file.grow(self.memory().offset(PageNo(page.0 + written as u64)));
-        let is_reserved = room.use_up(written);
-        debug_assert!(is_reserved, "it was");
-        self.end_changes(file, page, claims);
-        written
+        // Others have brought a page in meanwhile.
+        spare.into_iter().for_each(|claim| self.pages.free_frame(claim));
+        Some(written)
     }
 }
 

@@ -184,6 +184,7 @@ impl FrameMemory {
     /// Writes whole pages, in their order. They are not likely to be read soon: memory that no
     /// cache of the processor has gets them without being read before, as far as that goes.
     pub(crate) fn write_pages(&self, claims: &mut [Claim], bytes: &[u8]) {
+        assert_eq!(bytes.len(), claims.len() * self.page_bytes, "whole pages");
         for (claim, bytes) in claims.iter_mut().zip(bytes.chunks_exact(self.page_bytes)) {
             claim.begin_write();
             let (to, len) = self.part(claim.id(), 0..bytes.len());

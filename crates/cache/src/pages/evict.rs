@@ -345,7 +345,9 @@ impl Pages {
                 break frame;
             }
         };
-        pool.neighbours(frame).for_each(|neighbour| self.frames().prefetch(neighbour));
+        if most > 1 {
+            pool.neighbours(frame).for_each(|neighbour| self.frames().prefetch(neighbour));
+        }
         let goes = |neighbour: &FrameId| self.may_go_early(pool, *neighbour);
         let neighbours = pool.neighbours(frame).filter(goes).take(most - 1);
         chosen.extend(std::iter::once(frame).chain(neighbours).map(|frame| {
@@ -477,7 +479,9 @@ impl Pages {
                 }
             }
         }
-        self.counters.add(Count::Evictions, evictions);
+        if evictions > 0 {
+            self.counters.add(Count::Evictions, evictions);
+        }
         if wasted > 0 {
             self.counters.add(Count::ReadAheadWasted, wasted);
         }

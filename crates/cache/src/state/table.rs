@@ -289,11 +289,9 @@ impl Promises for Files {
             may_go
         };
         let mut locked = None;
-        let gone = of_file.iter().filter_map(|&(frame, key)| {
-            let is_of_file = key.file == file.id;
-            let claim =
-                is_of_file.then(|| pages.evict_unstable(frame, key, &mut locked, &mut may_go));
-            evicted(claim??);
+        let gone = of_file.iter().filter(|(_, key)| key.file == file.id).filter_map(|page| {
+            let &(frame, key) = page;
+            evicted(pages.evict_unstable(frame, key, &mut locked, &mut may_go)?);
             Some(key.page)
         });
         unclean.remove_all(gone);

@@ -8,8 +8,8 @@
 
 use std::ops::Range;
 
+use crate::frames::Claim;
 use crate::frames::turns::Turn;
-use crate::frames::{Claim, EXTENT};
 use crate::state::Advice;
 use crate::state::preallocated::{Left, Preallocated};
 
@@ -28,8 +28,6 @@ struct Stream {
     next: u64,
     /// When it was used last; 0 of a stream that there is none.
     used: u64,
-    /// Where the call ends that has begun it, until that has been written: so far it goes for sure.
-    sure: Option<u64>,
     preallocated: Preallocated,
 }
 
@@ -65,16 +63,14 @@ pub(crate) enum GoesOn {
 impl FilledPages {
     /// A call is about to write pages to their ends; with several, a stream begins if none goes on.
     pub(crate) fn go_on(&mut self, pages: &Range<u64>) -> GoesOn {
-        if let Some(stream) = self.stream_at(pages.start) {
-            // The call that has begun it may have failed.
-            stream.sure = None;
+        if self.stream_at(pages.start).is_some() {
             let waits = self.turn.is_none() && self.small_runs >= SMALL_RUNS;
             return if waits { GoesOn::InTurn } else { GoesOn::Yes };
         }
         if pages.end - pages.start < 2 {
             return GoesOn::No;
         }
-        self.begin(pages.start).sure = Some(pages.end);
+        self.begin(pages.start);
         GoesOn::Yes
     }
 
@@ -95,40 +91,29 @@ impl FilledPages {
         self.small_runs = (self.small_runs + 1).min(SMALL_RUNS);
     }
 
-    /// What the stream that stands at `at` has for the page, and else how many frames to take.
-    /// Comes with frames that no stream will use.
-    pub(crate) fn take_frame(&mut self, at: u64, page: u64) -> (Result<Claim, usize>, Left) {
+    /// What the stream that stands at `at` has for pages from `page` on, up to `most`; and if that
+    /// is nothing, how many frames to take. Comes with frames that no stream will use.
+    pub(crate) fn take_frames(
+        &mut self,
+        at: u64,
+        page: u64,
+        most: usize,
+    ) -> (Result<Vec<Claim>, usize>, Left) {
         let mut left = std::mem::take(&mut self.left);
-        let taken = match self.stream_at(at) {
-            Some(stream) => {
-                let claim = stream.preallocated.take(page, &mut left);
-                claim.ok_or_else(|| match stream.sure {
-                    Some(end) if page < end => EXTENT.min((end - page) as usize),
-                    _ => stream.preallocated.next_batch(),
-                })
-            }
-            None => Err(1),
-        };
+        let Some(stream) = self.stream_at(at) else { return (Err(1), left) };
+        let pages = page..page + most as u64;
+        let take = |page| stream.preallocated.take(page, &mut left);
+        let claims: Vec<Claim> = pages.map_while(take).collect();
+        let taken =
+            if claims.is_empty() { Err(stream.preallocated.next_batch()) } else { Ok(claims) };
         (taken, left)
     }
 
-    /// As [`FilledPages::take_frame`], as many as the stream has of `pages`, from the first on.
-    pub(crate) fn take_frames(&mut self, at: u64, pages: Range<u64>) -> (Vec<Claim>, Left) {
-        let mut left = std::mem::take(&mut self.left);
-        let claims = match self.stream_at(at) {
-            Some(stream) => {
-                pages.map_while(|page| stream.preallocated.take(page, &mut left)).collect()
-            }
-            None => Vec::new(),
-        };
-        (claims, left)
-    }
-
-    /// Frames for the pages behind this one, in the stream that stands at `at`. The first one last.
+    /// Frames for the pages from `page` on, in the stream that stands at `at`. The first one last.
     pub(crate) fn put_frames(&mut self, at: u64, page: u64, mut claims: Vec<Claim>) {
         let mut left = std::mem::take(&mut self.left);
         match self.stream_at(at) {
-            Some(stream) => stream.preallocated.put(page + 1, claims, &mut left),
+            Some(stream) => stream.preallocated.put(page, claims, &mut left),
             None => {
                 left.counted += claims.len();
                 left.claims.append(&mut claims);
@@ -179,7 +164,6 @@ impl FilledPages {
         };
         stream.next = pages.end;
         stream.used = used;
-        stream.sure = None;
         if run_pages < u64::MAX && stream.next - stream.first < run_pages {
             return None;
         }
@@ -203,25 +187,13 @@ mod tests {
     }
 
     #[test]
-    fn a_call_of_several_pages_takes_as_many_frames() {
+    fn a_stream_takes_more_and_more_frames() {
         let mut filled = FilledPages::default();
-        let batch = |filled: &mut FilledPages, at, page| filled.take_frame(at, page).0.unwrap_err();
         assert_eq!(filled.go_on(&(10..11)), GoesOn::No);
         assert_eq!(filled.go_on(&(10..14)), GoesOn::Yes);
-        assert_eq!([10, 13].map(|page| batch(&mut filled, 10, page)), [4, 1]);
-        filled.filled(10..14, 64);
-        // More and more, as it may go on.
-        assert_eq!(filled.go_on(&(14..15)), GoesOn::Yes);
-        assert_eq!([14, 15, 16].map(|page| batch(&mut filled, 14, page)), [1, 2, 4]);
-    }
-
-    /// Of a call that has failed, or of a file that is written at random.
-    #[test]
-    fn what_a_call_was_to_write_is_not_sure_for_the_next() {
-        let mut filled = FilledPages::default();
-        filled.go_on(&(10..14));
-        assert_eq!(filled.go_on(&(10..100)), GoesOn::Yes);
-        assert_eq!([14, 15].map(|page| filled.take_frame(10, page).0.unwrap_err()), [1, 2]);
+        let mut batch = |at, page| filled.take_frames(at, page, 1).0.unwrap_err();
+        assert_eq!([10, 11, 12, 13, 14, 15].map(|page| batch(10, page)), [1, 2, 4, 8, 16, 16]);
+        assert_eq!(batch(11, 11), 1, "there is no such stream");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use unherd_testkit::{Seed, SimDevice};
 use crate::file::steps::{self, Step};
 use crate::frames::EXTENT;
 use crate::page::PageNo;
-use crate::{Cache, Error, File, Io, OpenOptions};
+use crate::{Advice, Cache, Error, File, Io, OpenOptions};
 
 const PAGE: usize = 512;
 
@@ -92,6 +92,33 @@ fn readers_of_pages_that_are_written_together_wait_for_them() {
     let mut bytes = [0; 6];
     file.read_exact_at(&mut bytes, offset(9)).unwrap();
     assert_eq!(bytes, [8, 8, 8, 8, 7, 7]);
+}
+
+/// Its frame, and those of the pages that follow, are for others then.
+#[test]
+fn a_page_that_comes_meanwhile_ends_what_is_written_together() {
+    let (device, cache, file) = scene(256);
+    let (file, capacity) = (Arc::new(file), 256);
+    // Nothing comes with them.
+    file.advise(Advice::Random);
+    file.set_len(offset(40)).unwrap();
+    let before = cache.stats();
+    for seen in [PageNo(0), PageNo(16 + 5)] {
+        let reads = file.clone();
+        steps::at(file.core(), Step::InstallPages, PageNo(seen.0 / 16 * 16), move || {
+            assert_eq!(*reads.page(seen).unwrap(), [0; PAGE]);
+        });
+    }
+    file.write_all_at(&[7; 40 * PAGE], 0).unwrap();
+    let stats = cache.stats().since(&before);
+    assert_eq!(stats.misses, 40);
+    file.sync_all().unwrap();
+    assert_eq!(device.durable_bytes("f").unwrap(), [7; 40 * PAGE]);
+    // All frames can be had: none was lost on the way.
+    let many = cache.open("many", OpenOptions::new().write(true).create(true)).unwrap();
+    many.set_len(offset(capacity as usize)).unwrap();
+    let held: Result<Vec<_>, _> = (0..capacity).map(|page| many.page(PageNo(page))).collect();
+    assert_eq!(held.unwrap().len(), 256);
 }
 
 /// Three quarters of the frames may be dirty: there one page after the other waits for the device.

@@ -91,7 +91,8 @@ struct Group {
     bucket: usize,
     /// The fingerprint of the first.
     fingerprint: u32,
-    /// A bit for each that may be in the bucket; the others are not.
+    /// A bit for each that may be in the bucket. The others are not, except one that was there
+    /// twice.
     maybe: u8,
 }
 

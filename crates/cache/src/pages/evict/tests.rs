@@ -160,7 +160,7 @@ fn a_stream_keeps_no_frames_from_one_who_waits() {
                     has_looked.set(true);
                 })));
             }
-            assert!(core.take_for_stream(&file, FRAMES, file.key(PageNo(page))).is_some());
+            assert!(!core.take_for_stream(&file, FRAMES, file.key(PageNo(page)), 1).is_empty());
         }
         assert_eq!(has_looked.get(), has_waiter);
         let left = core.supply().pools.lock(0).free.len();

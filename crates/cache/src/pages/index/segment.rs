@@ -1,14 +1,14 @@
-//! A part of the hash table: words, probed one after the other from the home of a page.
+//! A part of the hash table: words, probed in a fixed order from the home of a page.
 //!
 //! | bits of a slot | meaning |
 //! |---|---|
 //! | 0..32 | the frame's number, plus 1; a slot without an entry is 0 |
 //! | 32..64 | tag: half of the page's hash, whose upper bits say where the home is; the other half chooses the shard |
 //!
-//! The slots are in sixteen rows, one after the other by number. In memory those of the same number
-//! in all rows lie side by side, on two cache lines. There neighbouring pages have their homes, one
-//! in each row; and as all of them meet with the same neighbours of others, their steps end side by
-//! side as well.
+//! The slots are probed in sixteen rows: a step leads sixteen slots on, and from the end of a row
+//! to the beginning of the next. Sixteen neighbouring pages have their homes side by side, on two
+//! cache lines, one in each row; and as all of them meet with the same neighbours of others, their
+//! steps end side by side as well.
 //!
 //! There are no tombstones: who takes an entry out moves those that lie beyond it nearer to their
 //! homes. As the home is in the slot, it need not look at any frame for that. Who looks without the
@@ -36,8 +36,8 @@ use unherd_sys::primitives::{AtomicU64, Ordering};
 
 use crate::page::FrameId;
 
-/// A segment has two to the power of this many rows.
-pub(crate) const ROWS_BITS: u32 = 4;
+/// Rows of a segment; one with fewer slots has as many rows of one.
+pub(crate) const ROWS: usize = 16;
 
 /// What is in a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,8 +84,6 @@ pub(crate) struct SegmentSize {
     table_shift: u32,
     /// Bits of a tag below those that choose a slot of the segment.
     shift: u32,
-    /// Bits of a slot's number that say which it is of its row.
-    row_shift: u32,
 }
 
 impl SegmentSize {
@@ -93,8 +91,7 @@ impl SegmentSize {
     pub(crate) fn new(slots: usize, table_slots: usize) -> Self {
         debug_assert!(slots.is_power_of_two() && slots > 1 && table_slots.is_power_of_two());
         let shift = |slots: usize| u32::BITS - slots.trailing_zeros();
-        let row_shift = slots.trailing_zeros().saturating_sub(ROWS_BITS);
-        Self { mask: slots - 1, table_shift: shift(table_slots), shift: shift(slots), row_shift }
+        Self { mask: slots - 1, table_shift: shift(table_slots), shift: shift(slots) }
     }
 
     #[inline]
@@ -112,6 +109,12 @@ impl SegmentSize {
     #[inline]
     fn home(self, tag: u32) -> usize {
         (tag >> self.shift) as usize
+    }
+
+    /// In a tag, what tells a page from its neighbours: the row of its home.
+    #[inline]
+    pub(crate) fn of_row(self, page: u64) -> u32 {
+        (page as u32 % ROWS as u32) << self.shift
     }
 }
 
@@ -137,32 +140,25 @@ impl<'a> Segment<'a> {
         self.size.home(tag)
     }
 
-    /// Where the slot is that comes this many steps after another.
+    /// Where the slot is that is one step after another.
     #[inline]
-    fn after(self, at: usize, steps: usize) -> usize {
-        at.wrapping_add(steps) & self.size.mask
-    }
-
-    /// Slot `at` in memory: those of the same number in all rows lie side by side.
-    #[inline]
-    fn slot(self, at: usize) -> &'a AtomicU64 {
-        let in_memory = ((at << ROWS_BITS) & self.size.mask) | (at >> self.size.row_shift);
-        &self.table[self.begin | in_memory]
+    fn after(self, at: usize) -> usize {
+        if at + ROWS <= self.size.mask { at + ROWS } else { ((at + 1) % ROWS) & self.size.mask }
     }
 
     #[inline]
     fn load(self, at: usize) -> Slot {
-        Slot(self.slot(at).load(Ordering::Relaxed))
+        Slot(self.table[self.begin | at].load(Ordering::Relaxed))
     }
 
     fn store(self, at: usize, slot: Slot) {
-        self.slot(at).store(slot.0, Ordering::Relaxed);
+        self.table[self.begin | at].store(slot.0, Ordering::Relaxed);
     }
 
     /// Begins to bring in what [`Segment::lookup`] reads first.
     #[inline(always)]
     pub(crate) fn prefetch(self, tag: u32) {
-        prefetch(self.slot(self.home(tag)));
+        prefetch(&self.table[self.begin | self.home(tag)]);
     }
 
     /// A frame that may hold a page of this tag, for those who do not hold the lock. That there is
@@ -181,7 +177,7 @@ impl<'a> Segment<'a> {
                 return Some(slot.frame());
             }
             left = left.checked_sub(1)?;
-            at = self.after(at, 1);
+            at = self.after(at);
         }
     }
 
@@ -201,7 +197,7 @@ impl<'a> Segment<'a> {
             if slot.tag() == tag && is_it(slot.frame()) {
                 return Ok((at, slot.frame()));
             }
-            at = self.after(at, 1);
+            at = self.after(at);
         }
     }
 
@@ -220,7 +216,7 @@ impl<'a> Segment<'a> {
     /// Takes out the entry that lies there. Gives the empty slot where a search for it would end.
     pub(crate) fn remove(self, at: usize) -> usize {
         let mut hole = at;
-        let mut next = self.after(at, 1);
+        let mut next = self.after(at);
         loop {
             let slot = self.load(next);
             if slot.is_empty() {
@@ -232,7 +228,7 @@ impl<'a> Segment<'a> {
                 self.store(hole, slot);
                 hole = next;
             }
-            next = self.after(next, 1);
+            next = self.after(next);
         }
         self.store(hole, Slot::EMPTY);
         hole
@@ -240,7 +236,9 @@ impl<'a> Segment<'a> {
 
     /// How many steps lead from one slot to another.
     fn distance(self, from: usize, to: usize) -> usize {
-        to.wrapping_sub(from) & self.size.mask
+        let row_len = (self.size.slots() / ROWS).max(1);
+        let steps = |at: usize| at % ROWS * row_len + at / ROWS;
+        steps(to).wrapping_sub(steps(from)) & self.size.mask
     }
 
     #[cfg(all(test, not(loom)))]

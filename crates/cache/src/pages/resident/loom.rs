@@ -20,10 +20,10 @@ const fn key(file: u32, page: u64) -> PageKey {
 const PAGE: PageKey = key(1, 3);
 const ELSEWHERE: PageKey = key(1, 16);
 
-/// Two pages of one tag, so that one is found in the place of the other without the lock; and a
-/// page that has its home with them, in the last slot of eight.
-const TWINS: [PageKey; 2] = [key(1052, 144), key(1348, 230)];
-const NEIGHBOUR: PageKey = key(1, 14);
+/// Two pages of one tag (there are fewer slots than rows), so that one is found in the place of the
+/// other without the lock; and a page that has its home with them, in the last slot of eight.
+const TWINS: [PageKey; 2] = [key(1, 1), key(1, 9)];
+const NEIGHBOUR: PageKey = key(1, 16);
 
 /// Slots of a shard: the fewest of which any may be used.
 const SLOTS: usize = 8;
