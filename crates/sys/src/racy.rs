@@ -11,6 +11,9 @@
 //! registers, and where x86-64 has it fast, `rep movsb`, which is a copy of bytes by definition.
 //! Elsewhere they are loops of relaxed atomics, byte by byte: words would meet bytes there, and
 //! Rust has no atomic accesses of two sizes that may meet.
+//!
+//! Stores past the processor's caches are not even ordered for their own thread's later ones: they
+//! are ended by a fence ([`end_copies_past_caches`]).
 #![expect(unsafe_code, reason = "raw memory that others write")]
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

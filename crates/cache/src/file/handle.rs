@@ -299,7 +299,7 @@ impl File {
         let fills = !to_fill.is_empty();
         let stream = if fills { core.join_stream(&self.file, &to_fill) } else { None };
         let inside = self.file.enter_writers(&core.pages);
-        // Whether pages are written many at a time.
+        // The stream, as long as pages are written many at a time.
         let mut together = stream;
         let (mut done, mut goes_on) = (0, follows.is_some() && core.memory().locate(offset).1 > 0);
         while done < bytes.len() {
