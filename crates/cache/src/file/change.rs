@@ -283,7 +283,7 @@ impl Core {
             && self.pages.index.lookup(key).is_none()
         {
             // Most likely it is missing. With a frame in hand it need not be announced.
-            spare.claim = self.take_for_stream(file, at, key, 1).pop();
+            self.take_for_stream(file, at, key, 1, |claim| spare.claim = Some(claim));
         }
         loop {
             match self.try_acquire_write(key, covers_page, &mut spare.claim) {

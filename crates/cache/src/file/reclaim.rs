@@ -85,21 +85,20 @@ impl Core {
         claims
     }
 
-    /// Frames for pages that the stream which stood at `at` has come to, from that of `key` on: up
-    /// to `most`, as far as there are any. See `preallocated.rs`.
+    /// Gives `each` frames for pages that the stream which stood at `at` has come to, from that of
+    /// `key` on: up to `most`, as far as there are any. See `preallocated.rs`.
     pub(crate) fn take_for_stream(
         &self,
         file: &FileState,
         at: u64,
         key: PageKey,
         most: usize,
-    ) -> Vec<Claim> {
-        let (taken, left) = file.filled.lock().take_frames(at, key.page.0, most);
+        mut each: impl FnMut(Claim),
+    ) {
+        let (taken, left) = file.filled.lock().take_frames(at, key.page.0, most, &mut each);
         self.files.free_left(left, &self.pages);
-        let batch = match taken {
-            Ok(claims) => return claims,
-            Err(batch) => batch.max(most),
-        };
+        let Err(batch) = taken else { return };
+        let batch = batch.max(most);
         // About, as others take at the same time.
         let room = self.supply().len() / PREALLOCATED_PARTS;
         let has = self.files.preallocated.load(Ordering::Relaxed);
@@ -116,7 +115,7 @@ impl Core {
             }
         }
         self.write_ahead(dirty);
-        claims
+        claims.into_iter().for_each(each);
     }
 
     /// Takes back what streams of all files have for pages to come. Whether there was any.

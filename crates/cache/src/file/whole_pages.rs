@@ -43,7 +43,8 @@ impl Core {
         if !self.files.has_room(self.supply(), file, most) {
             return None;
         }
-        let mut claims = self.take_for_stream(file, stream, file.key(page), most);
+        let mut claims = Vec::with_capacity(most);
+        self.take_for_stream(file, stream, file.key(page), most, |claim| claims.push(claim));
         let mut room = Reserved::new(&self.files, self.supply(), file);
         if claims.is_empty() || !room.reserve(claims.len()) {
             claims.into_iter().for_each(|claim| self.pages.free_frame(claim));

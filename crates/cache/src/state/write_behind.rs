@@ -91,22 +91,24 @@ impl FilledPages {
         self.small_runs = (self.small_runs + 1).min(SMALL_RUNS);
     }
 
-    /// What the stream that stands at `at` has for pages from `page` on, up to `most`; and if that
-    /// is nothing, how many frames to take. Comes with frames that no stream will use.
+    /// Gives `each` what the stream that stands at `at` has for pages from `page` on, up to `most`.
+    /// If that is nothing, says how many frames to take. Comes with frames that no stream will use.
     pub(crate) fn take_frames(
         &mut self,
         at: u64,
         page: u64,
         most: usize,
-    ) -> (Result<Vec<Claim>, usize>, Left) {
+        mut each: impl FnMut(Claim),
+    ) -> (Result<(), usize>, Left) {
         let mut left = std::mem::take(&mut self.left);
         let Some(stream) = self.stream_at(at) else { return (Err(1), left) };
-        let pages = page..page + most as u64;
-        let take = |page| stream.preallocated.take(page, &mut left);
-        let claims: Vec<Claim> = pages.map_while(take).collect();
-        let taken =
-            if claims.is_empty() { Err(stream.preallocated.next_batch()) } else { Ok(claims) };
-        (taken, left)
+        let Some(first) = stream.preallocated.take(page, &mut left) else {
+            return (Err(stream.preallocated.next_batch()), left);
+        };
+        each(first);
+        let rest = page + 1..page + most as u64;
+        rest.map_while(|page| stream.preallocated.take(page, &mut left)).for_each(each);
+        (Ok(()), left)
     }
 
     /// Frames for the pages from `page` on, in the stream that stands at `at`. The first one last.
@@ -191,7 +193,7 @@ mod tests {
         let mut filled = FilledPages::default();
         assert_eq!(filled.go_on(&(10..11)), GoesOn::No);
         assert_eq!(filled.go_on(&(10..14)), GoesOn::Yes);
-        let mut batch = |at, page| filled.take_frames(at, page, 1).0.unwrap_err();
+        let mut batch = |at, page| filled.take_frames(at, page, 1, |_| ()).0.unwrap_err();
         assert_eq!([10, 11, 12, 13, 14, 15].map(|page| batch(10, page)), [1, 2, 4, 8, 16, 16]);
         assert_eq!(batch(11, 11), 1, "there is no such stream");
     }

@@ -160,7 +160,10 @@ fn a_stream_keeps_no_frames_from_one_who_waits() {
                     has_looked.set(true);
                 })));
             }
-            assert!(!core.take_for_stream(&file, FRAMES, file.key(PageNo(page)), 1).is_empty());
+            let mut claim = None;
+            let key = file.key(PageNo(page));
+            core.take_for_stream(&file, FRAMES, key, 1, |taken| claim = Some(taken));
+            assert!(claim.is_some());
         }
         assert_eq!(has_looked.get(), has_waiter);
         let left = core.supply().pools.lock(0).free.len();
