@@ -148,3 +148,69 @@ fn held_pages_of_the_cache_keep_others_from_nothing() {
     other.release_to(1);
     other.sync_all().unwrap();
 }
+
+/// Writes pages 0 to 11 together; `other` runs on another thread, which sleeps while they are being
+/// written, and is to end then.
+fn other_goes_on(
+    file: &Arc<File>,
+    other: impl FnOnce(&File) -> Result<(), Error> + Send + 'static,
+) {
+    let running = Arc::new(Mutex::new(None));
+    let (from, at) = (file.clone(), running.clone());
+    steps::at(file.core(), Step::WritePages, PageNo(0), move || {
+        let begun = from.clone();
+        *at.lock() = Some(thread::spawn(move || other(&begun)));
+        let supply = from.core().supply();
+        while supply.waiters.count() == 0 && supply.room.is_empty_after_rmw() {
+            thread::yield_now();
+        }
+        // It is counted before it sleeps.
+        std::thread::sleep(Duration::from_millis(20));
+    });
+    // Else they are written behind, and the end of that tells others as well.
+    file.advise(Advice::Random);
+    file.write_all_at(&[7; 12 * PAGE], 0).unwrap();
+    let other = running.lock().take().expect("pages were written together");
+    let began = Timestamp::now();
+    while !other.is_finished() {
+        assert!(Timestamp::now().since(began) < Duration::from_secs(10), "it was not woken");
+        thread::yield_now();
+    }
+    other.join().unwrap().unwrap();
+}
+
+#[test]
+fn who_waits_for_a_frame_is_told_of_pages_that_were_written_together() {
+    let (_device, cache, file) = scene(64);
+    let pinned = cache.open("pinned", OpenOptions::new().write(true).create(true)).unwrap();
+    pinned.set_len(offset(64)).unwrap();
+    let guards: Vec<_> = (0..52).map(|page| pinned.page(PageNo(page)).unwrap()).collect();
+    other_goes_on(&Arc::new(file), |file| file.page(PageNo(40)).map(drop));
+    drop(guards);
+}
+
+#[test]
+fn who_waits_for_room_is_told_of_pages_that_were_written_together() {
+    let (_device, _cache, file) = scene(64);
+    let file = Arc::new(file);
+    file.set_len(offset(100)).unwrap();
+    let changing: Vec<_> = (50..86).map(|page| file.page_mut(PageNo(page)).unwrap()).collect();
+    other_goes_on(&file, |file| file.write_at(&[8; PAGE], offset(40)).map(drop));
+    drop(changing);
+}
+
+#[test]
+fn pages_that_were_written_together_are_written_back_when_they_are_old() {
+    let device = Arc::new(SimDevice::new(Seed::new(1)));
+    let builder = Cache::builder().io(Io::Queued).page_size(PAGE).capacity(64 * PAGE);
+    let builder = builder.dirty_expire(Duration::from_millis(20)).device(device.clone());
+    let cache = builder.build().unwrap();
+    let file = cache.open("f", OpenOptions::new().write(true).create(true)).unwrap();
+    file.advise(Advice::Random);
+    file.write_all_at(&[7; 12 * PAGE], 0).unwrap();
+    let began = Timestamp::now();
+    while device.bytes("f").unwrap() != [7; 12 * PAGE] {
+        assert!(Timestamp::now().since(began) < Duration::from_secs(10), "they stay dirty");
+        thread::yield_now();
+    }
+}
