@@ -31,10 +31,6 @@ pub(crate) struct Latch {
 }
 
 impl Latch {
-    fn key(&self) -> WaitKey {
-        WaitKey::Address(std::ptr::from_ref(self) as usize)
-    }
-
     /// Enters unless somebody is alone or wants to be.
     pub(crate) fn try_enter(&self) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
@@ -69,7 +65,7 @@ impl Latch {
         while !self.try_enter() {
             // Without a deadline it cannot time out.
             let _ = waits.wait_until(
-                &self.key(),
+                &WaitKey::of(self),
                 || self.word.load(Ordering::Relaxed) & ALONE == 0,
                 reason,
             );
@@ -90,7 +86,7 @@ impl Latch {
         // seen by the one who waited for it.
         let before = self.word.fetch_sub(1, Ordering::Release);
         if before == ALONE | 1 {
-            waits.wake_all(&self.key());
+            waits.wake_all(&WaitKey::of(self));
         }
     }
 
@@ -102,7 +98,7 @@ impl Latch {
                 break;
             }
             let _ = waits.wait_until(
-                &self.key(),
+                &WaitKey::of(self),
                 || self.word.load(Ordering::Relaxed) & ALONE == 0,
                 reason,
             );
@@ -112,7 +108,7 @@ impl Latch {
     /// Waits until those inside of the latch that the caller has shut have left.
     fn wait_until_left(&self, waits: &WaitTable<WaitKey>, reason: Reason) {
         let _ = waits.wait_until(
-            &self.key(),
+            &WaitKey::of(self),
             // ORDER[L2]: Acquire; pairs with the Release in `leave`.
             || self.word.load(Ordering::Acquire) == ALONE,
             reason,
@@ -123,7 +119,7 @@ impl Latch {
     pub(crate) fn end_alone(&self, waits: &WaitTable<WaitKey>) {
         // ORDER[L1]: Release; pairs with the Acquire in `try_enter` and `shut`.
         self.word.fetch_and(!ALONE, Ordering::Release);
-        waits.wake_all(&self.key());
+        waits.wake_all(&WaitKey::of(self));
     }
 }
 

@@ -6,8 +6,8 @@
 //!
 //! Not ranked: a bucket of a wait table, under which a waiter looks at its condition, comes before
 //! all (so nobody is woken with a ranked lock held); the I/O thread's slots, its alarm, the rounds
-//! of a sync, the latest write error, the absent frames and the two locks of the frame usage are
-//! taken with no other.
+//! of a sync, the absent frames and the two locks of the frame usage are taken with no other; the
+//! latest write error may be taken under DURABILITY, and nothing under it.
 
 use std::ops::{Deref, DerefMut};
 

@@ -114,15 +114,11 @@ impl<W, O: Clone> Drop for Ending<'_, W, O> {
             }
             Verdict::Wake
         };
-        run_foreign_wakers(|| self.waits.wake_where(&self.rounds.key(), choose, Token(0)));
+        run_foreign_wakers(|| self.waits.wake_where(&WaitKey::of(self.rounds), choose, Token(0)));
     }
 }
 
 impl<W, O: Clone> Rounds<W, O> {
-    fn key(&self) -> WaitKey {
-        WaitKey::Address(std::ptr::from_ref(self) as usize)
-    }
-
     /// Joins the next round. Returns the outcome when that has ended, and runs it by `run`, which
     /// is given what all want who have joined it, unless another caller does. Waits under `reason`.
     pub(crate) fn run(
@@ -182,7 +178,7 @@ impl<W, O: Clone> Rounds<W, O> {
                 state.begun > state.ended && state.ended < round.number
             };
             // Without a deadline it cannot time out.
-            let _ = waits.wait(&self.key(), runs, Wait::new(reason).tag(round.tag(false)));
+            let _ = waits.wait(&WaitKey::of(self), runs, Wait::new(reason).tag(round.tag(false)));
         };
         if let Some(wanted) = wanted {
             let _ending = Ending { rounds: self, waits };
@@ -245,7 +241,7 @@ impl<W, O: Clone> Rounds<W, O> {
         while runs() {
             // Shared, as all of a round are woken: who is dropped leaves nobody behind.
             let how = Wait::new(reason).tag(round.tag(true)).shared();
-            let _ = waits.wait_async(&self.key(), runs, how).await;
+            let _ = waits.wait_async(&WaitKey::of(self), runs, how).await;
         }
         round.outcome.lock().clone()
     }

@@ -23,7 +23,7 @@ use crate::Error;
 use crate::file::steps;
 use crate::file::{ChangingPages, Core};
 use crate::frames::{Claim, Pin, State, Word, try_for_a_moment};
-use crate::page::{FrameId, PageKey, PageNo};
+use crate::page::{FrameId, PageKey, PageNo, PageRange};
 use crate::pages::{Busy, Entry, FillReservation, ShardGuard, Want, Work};
 use crate::state::FileState;
 use crate::state::room::Reserved;
@@ -411,17 +411,12 @@ impl Core {
     /// Drops `pages` of a file, whatever they hold. Pinned ones live on for those who have them.
     /// The caller keeps writers out; pages that somebody is changing although the file has no
     /// handle are skipped.
-    pub(crate) fn drop_pages(
-        &self,
-        file: &FileState,
-        pages: Range<PageNo>,
-        changing: ChangingPages,
-    ) {
+    pub(crate) fn drop_pages(&self, file: &FileState, pages: PageRange, changing: ChangingPages) {
         let key_of = |frame| self.frames().key(frame);
         for page in self.pages.index.pages_in(file.id, pages.clone(), key_of) {
             self.drop_page(file, file.key(page), changing);
         }
-        file.unclean.lock().remove_in(&(pages.start.0..pages.end.0));
+        file.unclean.lock().remove_in(&pages);
         if self.files.held.load(Ordering::Relaxed) > 0 {
             let mut holds = file.holds.lock();
             self.files.held.fetch_sub(holds.forget(&pages), Ordering::Relaxed);

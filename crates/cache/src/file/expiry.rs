@@ -66,14 +66,13 @@ impl Expired {
     pub(crate) fn go_on(&mut self, core: &Core, mut at_least_one: bool) -> Option<Duration> {
         for _ in 0..LOOKS {
             let Some((file, from)) = &mut self.current else {
-                self.current = self.files.pop().map(|file| (file, PageNo(0)));
-                if let Some((file, _)) = &self.current {
-                    core.files.give_back_preallocated(file, &core.pages);
-                }
-                if self.current.is_none() && std::mem::take(&mut self.is_due) {
-                    self.files = core.files.all();
-                } else if self.current.is_none() {
-                    return None;
+                match self.files.pop() {
+                    Some(file) => {
+                        core.files.give_back_preallocated(&file, &core.pages);
+                        self.current = Some((file, PageNo(0)));
+                    }
+                    None if std::mem::take(&mut self.is_due) => self.files = core.files.all(),
+                    None => return None,
                 }
                 continue;
             };

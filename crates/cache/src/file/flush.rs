@@ -11,7 +11,7 @@ use crate::page::{ALL_PAGES, FrameId, PageNo, PageRange, joined};
 use crate::state::{DeviceLen, Failure, FileState};
 use crate::stats::Count;
 
-/// How often the last handle tries to write back what fails, before it gives up.
+/// How often a close, and the end of the last handle, try to write back what fails.
 const LAST_ATTEMPTS: usize = 3;
 
 /// Pages of a flush that are settled while the set of unclean pages is locked.
@@ -248,13 +248,14 @@ impl Core {
         });
         resized.map_err(|errno| file.io_error(Operation::SetLen, len, errno))?;
         if is_cut {
-            let end = PageNo(before.div_ceil(page_bytes));
-            self.drop_pages(file, PageNo(len.div_ceil(page_bytes))..end, ChangingPages::Awaited);
+            let cut = len.div_ceil(page_bytes)..before.div_ceil(page_bytes);
+            self.drop_pages(file, cut, ChangingPages::Awaited);
         }
         Ok(())
     }
 
-    /// The last handle has gone: writes back what is dirty, and says what could not be.
+    /// Writes back what is dirty, and says what could not be. For a close, and for a file whose
+    /// last handle has gone.
     pub(crate) fn write_back_for_good(&self, file: &Arc<FileState>) -> Result<(), Error> {
         let mut outcome = Ok(());
         for _ in 0..LAST_ATTEMPTS {

@@ -9,7 +9,7 @@ use crate::Error;
 use crate::error::Operation;
 use crate::file::{ChangingPages, File};
 use crate::frames::State;
-use crate::page::{PageKey, PageNo};
+use crate::page::{PageKey, PageNo, PageRange};
 use crate::pages::{Pages, Want};
 use crate::state::DeviceLen;
 
@@ -46,10 +46,8 @@ impl File {
         let core = self.core();
         core.check_not_forked()?;
         self.file.check_has_no_own_page()?;
-        let page_bytes = core.memory().page_bytes() as u64;
-        let to_forget = PageNo(range.start / page_bytes)..PageNo(range.end.div_ceil(page_bytes));
         let reaches_end = !range.is_empty() && range.end >= self.file.len();
-        self.forget_pages(to_forget)?;
+        self.forget_pages(self.pages_in(range))?;
         if !reaches_end {
             return Ok(());
         }
@@ -62,7 +60,7 @@ impl File {
         })
     }
 
-    fn forget_pages(&self, range: Range<PageNo>) -> Result<(), Error> {
+    fn forget_pages(&self, range: PageRange) -> Result<(), Error> {
         let (file, pages) = (&self.file, &self.core().pages);
         let mut kept: Option<PageNo> = None;
         for page in pages.index.pages_in(file.id, range, |frame| pages.frames().key(frame)) {
@@ -96,7 +94,7 @@ impl File {
         file.durability.lock().device_len = DeviceLen::new(len);
         file.set_len(len);
         // What was read beyond the old end is no longer what the file has there.
-        core.drop_pages(file, last..PageNo(u64::MAX), ChangingPages::Awaited);
+        core.drop_pages(file, last.0..u64::MAX, ChangingPages::Awaited);
         Ok(())
     }
 }

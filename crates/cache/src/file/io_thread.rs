@@ -18,11 +18,14 @@ pub(crate) struct IoThread<'a> {
     engine: &'a Engine,
     completing: Completing,
     expired: Expired,
+    /// When it goes on with those.
+    goes_on: Deadline,
 }
 
 impl<'a> IoThread<'a> {
     pub(crate) fn new(core: &'a Core, engine: &'a Engine) -> Self {
-        Self { core, engine, completing: Completing::default(), expired: Expired::default() }
+        let (completing, expired) = Default::default();
+        Self { core, engine, completing, expired, goes_on: Deadline::NEVER }
     }
 
     /// What it does until [`Engine::stop`].
@@ -30,7 +33,7 @@ impl<'a> IoThread<'a> {
         let mut completions = Vec::new();
         let alarm = self.core.supply().alarm.as_ref();
         while !self.engine.is_stopping() {
-            let until = alarm.map_or(Deadline::NEVER, Alarm::next);
+            let until = alarm.map_or(Deadline::NEVER, Alarm::next).earlier(self.goes_on);
             self.engine.device().reap(&mut completions, until);
             for completion in completions.drain(..) {
                 self.complete(completion);
@@ -101,7 +104,7 @@ impl<'a> IoThread<'a> {
     /// that were told and have not come, and writes back pages that are dirty for too long.
     fn look_after(&mut self, alarm: &Alarm) {
         let (core, expired) = (self.core, &mut self.expired);
-        let [deadline, polled, expiry, goes_on] = alarm.take_due();
+        let [deadline, polled, expiry] = alarm.take_due();
         let waiters = &core.supply().waiters;
         if deadline && let Some(next) = waiters.expire(core.waits(), Timestamp::now()) {
             alarm.set_deadline(next);
@@ -113,7 +116,11 @@ impl<'a> IoThread<'a> {
             expired.ring();
         }
         if !expired.is_over() {
-            alarm.go_on_after(expired.go_on(core, expiry || goes_on));
+            let is_due = self.goes_on.has_passed(Timestamp::now());
+            let before = if is_due { Deadline::NEVER } else { self.goes_on };
+            let after = expired.go_on(core, expiry || is_due);
+            let until = |after| Deadline::after(after).earlier(before);
+            self.goes_on = after.map_or(Deadline::NEVER, until);
         }
     }
 }

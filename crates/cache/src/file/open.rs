@@ -89,7 +89,7 @@ impl Core {
             // The kernel wakes nobody who does not sleep in flock(2), and that has no deadline.
             let until = Deadline::at(now.after(pause).min(end));
             let wait = Wait::new(self.reasons().file_lock).deadline(until);
-            let nobody = WaitKey::Address(std::ptr::from_ref(&name) as usize);
+            let nobody = WaitKey::of(&name);
             let _ = self.waits().wait(&nobody, || true, wait);
             pause = (pause * 2).min(LOCK_PAUSE_MAX);
         }
@@ -189,7 +189,7 @@ impl Core {
         // a forgotten guard has counts as unwritten.
         let pages = file.len().div_ceil(self.memory().page_bytes() as u64);
         let end = if file.unwritten.pages.load(Ordering::Relaxed) > 0 { u64::MAX } else { pages };
-        self.drop_pages(file, PageNo(0)..PageNo(end), ChangingPages::Skipped);
+        self.drop_pages(file, 0..end, ChangingPages::Skipped);
         let lock = self.files.forget(file, remains);
         // A device may go on for ever with what an I/O thread that died has left under way.
         if !self.io.engine.as_ref().is_some_and(Engine::is_over) {

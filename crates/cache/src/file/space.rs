@@ -136,7 +136,7 @@ impl File {
             }
             punched
         })?;
-        core.drop_pages(file, PageNo(pages.start)..PageNo(pages.end), ChangingPages::Awaited);
+        core.drop_pages(file, pages, ChangingPages::Awaited);
         Ok(())
     }
 

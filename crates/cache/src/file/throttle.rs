@@ -73,26 +73,22 @@ impl Core {
                 }
                 return Err(error);
             }
-            let mut written = self.write_for_room(Some(file));
             // Of an earlier one the room may be gone by now.
-            has_begun = written == Written::Some;
-            if has_begun && self.io.engine.is_none() {
-                was_told = false;
-                continue;
-            }
+            has_begun = false;
+            let mut own = Some(file);
             // The device is to be busy while this thread sleeps.
-            let state = loop {
-                if let Some(state) = self.throttle_state() {
-                    break state;
-                }
-                // What fails is not repeated here.
-                let own = Some(file).filter(|file| !file.unwritten.is_failing());
-                written = self.write_for_room(own);
+            let (written, state) = loop {
+                let written = self.write_for_room(own);
                 if written == Written::Some && self.io.engine.is_none() {
                     was_told = false;
                     continue 'look;
                 }
                 has_begun |= written == Written::Some;
+                if let Some(state) = self.throttle_state() {
+                    break (written, state);
+                }
+                // What fails is not repeated here.
+                own = Some(file).filter(|file| !file.unwritten.is_failing());
             };
             if !has_begun && was_told {
                 self.waits().note_needless(self.reasons().frame);

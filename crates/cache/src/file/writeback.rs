@@ -236,19 +236,14 @@ impl Core {
         if file.is_refused() {
             return false;
         }
-        self.write_back_page(&file, key.page)
-    }
-
-    /// Writes the page back, or begins to. False if that cannot be done now.
-    pub(crate) fn write_back_page(&self, file: &Arc<FileState>, page: PageNo) -> bool {
         let Some(buffer) = self.io.runs.try_take() else {
             return false;
         };
-        let written = self.write_back_by(file, page, buffer);
+        let written = self.write_back_by(&file, key.page, buffer);
         written.map_err(|buffer| self.put_buffers([buffer])).is_ok()
     }
 
-    /// As [`Core::write_back_page`]; gives the buffer back if that cannot be done now.
+    /// Writes the page back, or begins to; gives the buffer back if that cannot be done now.
     pub(crate) fn write_back_by(
         &self,
         file: &Arc<FileState>,

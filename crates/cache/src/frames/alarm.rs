@@ -1,10 +1,9 @@
 //! When the I/O thread is to look after tasks, which have no clock, and after dirty pages.
 //!
 //! It looks for these reasons. Pages are dirty for so long that they are to be written back
-//! (`file/expiry.rs`), or that has begun and is to go on. A task's deadline has come. Or a task was
-//! notified about a frame: if it is not polled within [`POLL_WAIT`], the frame is given to those
-//! behind it in the queue. So a task that its executor has forgotten keeps no thread asleep beside
-//! an idle frame.
+//! (`file/expiry.rs`). A task's deadline has come. Or a task was notified about a frame: if it is
+//! not polled within [`POLL_WAIT`], the frame is given to those behind it in the queue. So a task
+//! that its executor has forgotten keeps no thread asleep beside an idle frame.
 
 use std::time::Duration;
 
@@ -27,13 +26,11 @@ enum Why {
     Polled,
     /// Dirty pages are to be written back.
     Expiry,
-    /// That is to go on.
-    GoesOn,
 }
 
 /// When, for each [`Why`].
 #[derive(Debug)]
-struct Times([Deadline; 4]);
+struct Times([Deadline; 3]);
 
 impl Times {
     fn next(&self) -> Deadline {
@@ -59,7 +56,7 @@ pub(crate) struct Alarm {
 
 impl Alarm {
     pub(crate) fn new(queue: Arc<dyn Device>, dirty_expire: Duration) -> Self {
-        let times = Mutex::new(Times([Deadline::NEVER; 4]));
+        let times = Mutex::new(Times([Deadline::NEVER; 3]));
         // In a simulation no time passes.
         let is_never = dirty_expire == Duration::MAX || cfg!(shuttle);
         let is_expiry_set = AtomicBool::new(is_never);
@@ -78,18 +75,8 @@ impl Alarm {
     #[cold]
     fn set_expiry(&self) {
         self.is_expiry_set.store(true, Ordering::Relaxed);
-        let at = Deadline::at(Timestamp::now().after(self.dirty_expire));
+        let at = Deadline::after(self.dirty_expire);
         self.set(Why::Expiry, |time| time.earlier(at));
-    }
-
-    /// The caller, which is the I/O thread, is to go on with dirty pages after this time at the
-    /// latest; no more, if there is none.
-    pub(crate) fn go_on_after(&self, after: Option<Duration>) {
-        let mut times = self.times.lock();
-        let goes_on = times.of(Why::GoesOn);
-        *goes_on = after.map_or(Deadline::NEVER, |after| {
-            goes_on.earlier(Deadline::at(Timestamp::now().after(after)))
-        });
     }
 
     /// The time of the next look.
@@ -107,7 +94,7 @@ impl Alarm {
     pub(crate) fn note_notified(&self) {
         // This puts off the look for a task that was notified before. Then that frame is found by a
         // later look, or by the next waiter that is woken.
-        let at = Deadline::at(Timestamp::now().after(POLL_WAIT));
+        let at = Deadline::after(POLL_WAIT);
         self.set(Why::Polled, |_| at);
     }
 
@@ -125,13 +112,12 @@ impl Alarm {
         self.queue.interrupt();
     }
 
-    /// What has come, which is set no longer: so one who sets it while the caller sees to it has
-    /// the caller look again. Whether it is a task's deadline, a task's poll, the expiry of dirty
-    /// pages, or that this goes on.
-    pub(crate) fn take_due(&self) -> [bool; 4] {
+    /// Whether a task's deadline, a task's poll and the expiry of dirty pages have come. What has
+    /// is set no longer: one who sets it while the caller sees to it has the caller look again.
+    pub(crate) fn take_due(&self) -> [bool; 3] {
         let mut times = self.times.lock();
         if times.next() == Deadline::NEVER {
-            return [false; 4];
+            return [false; 3];
         }
         let now = Timestamp::now();
         let due = times.0.map(|time| time.has_passed(now));

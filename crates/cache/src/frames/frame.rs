@@ -133,8 +133,8 @@ const PIN_AND_HIT: u64 = if cfg!(feature = "uncounted") { PIN } else { PIN | HIT
 
 /// What is kept about a frame, on a cache line of its own.
 ///
-/// The fields but `word` are Relaxed: they are written under a claim or a loan, and published by
-/// the word.
+/// The fields but `word` are Relaxed. The page, its file and the period are written under a claim
+/// or a loan, and published by the word.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Frame {

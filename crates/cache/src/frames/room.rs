@@ -103,10 +103,6 @@ impl RoomWaiters {
         self.waiting.load(Ordering::Relaxed) == 0
     }
 
-    fn key(&self) -> WaitKey {
-        WaitKey::Address(std::ptr::from_ref(self) as usize)
-    }
-
     /// What to pass to [`RoomWaiters::wait`]; taken before the look.
     pub(crate) fn told(&self) -> u32 {
         // ORDER[ROOM2]: Acquire; pairs with fence (B), which stands before each count: one that
@@ -116,7 +112,7 @@ impl RoomWaiters {
 
     /// Waits, unless somebody was told to look since `seen`.
     pub(crate) fn wait(&self, waits: &WaitTable<WaitKey>, seen: u32, how: Wait) -> Outcome {
-        waits.wait(&self.key(), || self.told.load(Ordering::Relaxed) == seen, how)
+        waits.wait(&WaitKey::of(self), || self.told.load(Ordering::Relaxed) == seen, how)
     }
 
     /// There may be room for some pages more. `hand_out` is shown files that are waited for, and
@@ -153,9 +149,9 @@ impl RoomWaiters {
             }
         };
         self.told.fetch_add(1, Ordering::Relaxed);
-        waits.wake_where(&self.key(), is_handed, ROOM);
+        waits.wake_where(&WaitKey::of(self), is_handed, ROOM);
         if is_none_handed && writing < BUSY {
-            waits.wake_with(&self.key(), 1, LOOK);
+            waits.wake_with(&WaitKey::of(self), 1, LOOK);
         }
     }
 
@@ -164,7 +160,7 @@ impl RoomWaiters {
         if self.waiting() > 0 {
             let is_of_file = |tag| if tag == file { Verdict::Wake } else { Verdict::Skip };
             self.told.fetch_add(1, Ordering::Relaxed);
-            waits.wake_where(&self.key(), is_of_file, LOOK);
+            waits.wake_where(&WaitKey::of(self), is_of_file, LOOK);
         }
     }
 
@@ -187,7 +183,7 @@ impl RoomWaiters {
 
     fn wake(&self, waits: &WaitTable<WaitKey>, waiters: usize) {
         self.told.fetch_add(1, Ordering::Relaxed);
-        waits.wake_with(&self.key(), waiters, LOOK);
+        waits.wake_with(&WaitKey::of(self), waiters, LOOK);
     }
 
     /// The caller takes room, and leaves; whether it was told before, and whether a write that it

@@ -173,7 +173,7 @@ impl Supply {
 
     /// Who holds the frames: looks at all of them, or shares the look of another.
     pub(crate) fn held(&self) -> Held {
-        self.usage.answer(self.usage.ask(), || self.frames.held())
+        self.usage.share(|| self.frames.held())
     }
 
     /// A page has become dirty, or stays so.
@@ -191,7 +191,7 @@ impl Supply {
     /// How often all frames were looked at.
     #[cfg(test)]
     pub(crate) fn looks(&self) -> u64 {
-        self.usage.looks()
+        self.usage.begun()
     }
 
     /// As [`Supply::held`], for one that is told by another, who has looked.

@@ -21,8 +21,8 @@
 use std::time::Duration;
 
 use unherd_sync::{Outcome, Reason, Token, Wait, WaitKey, WaitTable};
+use unherd_sys::Deadline;
 use unherd_sys::primitives::{AtomicU32, AtomicU64, Ordering};
-use unherd_sys::{Deadline, Timestamp};
 
 /// Chosen by measurement: 16 and 96 are as good.
 const RUNS_MAX: usize = 64;
@@ -66,7 +66,7 @@ impl Drop for WritingRun<'_> {
         let left = turns.writing.fetch_sub(1, Ordering::Relaxed) - 1;
         let turns_left = turns.left(frames, left);
         if turns_left > 0 {
-            waits.wake_with(&turns.key(), turns_left, Token(0));
+            waits.wake_with(&WaitKey::of(turns), turns_left, Token(0));
         }
     }
 }
@@ -75,10 +75,6 @@ impl Turns {
     /// Of runs of `run_pages` pages.
     pub(crate) fn new(run_pages: usize) -> Self {
         Self { run_pages, writing: AtomicU32::new(0), begun: AtomicU64::new(0) }
-    }
-
-    fn key(&self) -> WaitKey {
-        WaitKey::Address(std::ptr::from_ref(self) as usize)
     }
 
     /// How many runs may be being written when a turn begins, in a cache with `frames` frames, and
@@ -110,9 +106,9 @@ impl Turns {
         // No time passes in a model.
         let end = match cfg!(any(loom, shuttle)) {
             true => Deadline::NEVER,
-            false => Deadline::at(Timestamp::now().after(PATIENCE)),
+            false => Deadline::after(PATIENCE),
         };
-        let outcome = waits.wait(&self.key(), are_many, Wait::new(reason).deadline(end));
+        let outcome = waits.wait(&WaitKey::of(self), are_many, Wait::new(reason).deadline(end));
         let begin = || Turn(self.begun.fetch_add(1, Ordering::Relaxed));
         (outcome != Outcome::TimedOut).then(begin)
     }

@@ -32,26 +32,22 @@ pub(crate) struct FrameUsage {
     last: Mutex<Held>,
 }
 
-/// When it was asked for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked(u64);
-
 impl FrameUsage {
-    pub(crate) fn ask(&self) -> Asked {
-        Asked(self.begun.load(Ordering::Relaxed))
+    /// What is found by a look that begins now, or has begun since for another.
+    pub(crate) fn share(&self, look: impl FnOnce() -> Held) -> Held {
+        self.answer(self.begun(), look)
     }
 
     /// How many looks have begun.
-    #[cfg(test)]
-    pub(crate) fn looks(&self) -> u64 {
+    pub(crate) fn begun(&self) -> u64 {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// What was found by a look that began after it was `asked` for.
-    pub(crate) fn answer(&self, asked: Asked, look: impl FnOnce() -> Held) -> Held {
+    /// What was found by a look that began after it was asked for, when `asked` had begun.
+    fn answer(&self, asked: u64, look: impl FnOnce() -> Held) -> Held {
         let _looking = self.looking.lock();
-        if self.begun.load(Ordering::Relaxed) == asked.0 {
-            self.begun.store(asked.0.wrapping_add(1), Ordering::Relaxed);
+        if self.begun() == asked {
+            self.begun.store(asked.wrapping_add(1), Ordering::Relaxed);
             let held = look();
             *self.last.lock() = held;
         }
@@ -75,10 +71,10 @@ mod tests {
     #[test]
     fn one_look_serves_all_who_asked_before_it_began_and_nobody_else() {
         let frame_usage = FrameUsage::default();
-        let before = [(); 3].map(|()| frame_usage.ask());
+        let before = [(); 3].map(|()| frame_usage.begun());
         let mut during = None;
         let first = frame_usage.answer(before[0], || {
-            during = Some(frame_usage.ask());
+            during = Some(frame_usage.begun());
             held(1)
         });
         assert_eq!(first, held(1));
@@ -89,6 +85,6 @@ mod tests {
             );
         }
         assert_eq!(frame_usage.answer(during.unwrap(), || held(2)), held(2));
-        assert_eq!(frame_usage.answer(frame_usage.ask(), || held(3)), held(3));
+        assert_eq!(frame_usage.answer(frame_usage.begun(), || held(3)), held(3));
     }
 }

@@ -166,12 +166,12 @@ impl FrameWaiters {
     }
 
     fn key(&self) -> WaitKey {
-        WaitKey::Address(std::ptr::from_ref(&self.waiting) as usize)
+        WaitKey::of(&self.waiting)
     }
 
     /// That of the threads that are overdue.
     fn overdue_key(&self) -> WaitKey {
-        WaitKey::Address(std::ptr::from_ref(&self.idled) as usize)
+        WaitKey::of(&self.idled)
     }
 
     /// The caller will search, and wait if it finds nothing.

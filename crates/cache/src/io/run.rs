@@ -150,10 +150,6 @@ impl RunBuffers {
         Self { free: Ranked::new(free), batch, pages_max, copied_pages_max }
     }
 
-    fn key(&self) -> WaitKey {
-        WaitKey::Address(std::ptr::from_ref(self) as usize)
-    }
-
     /// Whether [`RunBuffers::try_take`] would find one.
     pub(crate) fn has_free(&self) -> bool {
         let free = self.free.lock();
@@ -194,7 +190,7 @@ impl RunBuffers {
                 let free = self.free.lock();
                 free.buffers.len() <= free.reserved
             };
-            mine = match waits.wait(&self.key(), none, reason) {
+            mine = match waits.wait(&WaitKey::of(self), none, reason) {
                 Outcome::Woken(Token(reserved)) => reserved as usize,
                 _ => 0,
             };
@@ -228,7 +224,7 @@ impl RunBuffers {
             if offered == 0 {
                 return false;
             }
-            if waits.wake_with(&self.key(), 1, Token(offered as u64)) == 0 {
+            if waits.wake_with(&WaitKey::of(self), 1, Token(offered as u64)) == 0 {
                 let is_missed = {
                     let mut free = self.free.lock();
                     free.reserved -= offered;
@@ -236,7 +232,7 @@ impl RunBuffers {
                     std::mem::take(&mut free.is_missed)
                 };
                 // One that looked meanwhile waits now.
-                waits.wake_with(&self.key(), 1, Token(0));
+                waits.wake_with(&WaitKey::of(self), 1, Token(0));
                 return is_missed;
             }
         }

@@ -171,12 +171,8 @@ impl Pages {
 
     /// Looks for a frame once, for the page, in all pools.
     pub(crate) fn search(&self, key: PageKey) -> Found {
-        let pools = &self.supply.pools;
-        if pools.count() == 1 {
-            return self.search_pool(0, key);
-        }
         let mut best = Found::Nothing;
-        for at in pools.in_order() {
+        for at in self.supply.pools.in_order() {
             let found = self.search_pool(at, key);
             if matches!(found, Found::Frame { .. }) {
                 return found;
@@ -197,16 +193,44 @@ impl Pages {
         key: PageKey,
         wanted: usize,
     ) -> (Vec<Claim>, Option<FrameId>) {
+        self.take_for_pages(key, wanted, |pool| wanted.saturating_sub(pool.free.len()))
+    }
+
+    /// As [`Pages::try_take_run`], for pages of a stream: if no extent is free as a whole, one is
+    /// given up, unless an eighth of the frames are free.
+    pub(crate) fn try_take_next(
+        &self,
+        key: PageKey,
+        wanted: usize,
+    ) -> (Vec<Claim>, Option<FrameId>) {
+        self.take_for_pages(key, wanted, |pool| {
+            let has_few_free = pool.free_soon() + EXTENT <= pool.len() / 8;
+            if has_few_free && !pool.free.has_row(wanted) { EXTENT } else { 0 }
+        })
+    }
+
+    /// Up to `wanted` frames for neighbouring pages, if nobody waits for one: free ones, and those
+    /// of as many pages as `to_evict` says, while no other pool has free ones.
+    fn take_for_pages(
+        &self,
+        key: PageKey,
+        wanted: usize,
+        to_evict: impl FnOnce(&mut Pool) -> usize,
+    ) -> (Vec<Claim>, Option<FrameId>) {
         if self.supply.waiters.count() > 0 {
             return (Vec::new(), None);
         }
         let pools = &self.supply.pools;
         let at = pools.first();
-        let admit = |pool: &mut Pool, claims: &[Claim]| {
-            let keys = (key.page.0..).map(|page| PageKey { page: PageNo(page), ..key });
-            pools.admit(pool, claims.iter().map(Claim::id).zip(keys));
-        };
-        self.take_run(at, wanted, pools.has_free_beside(at), admit)
+        let mut claims = Vec::with_capacity(wanted);
+        let mut pool = pools.lock(at);
+        let evicted = if pools.has_free_beside(at) { 0 } else { to_evict(&mut pool) };
+        let dirty = self.evict_run(at, pool, evicted, |pool| {
+            pool.free.pop_run(wanted, &mut claims);
+            let pages = (key.page.0..).map(|page| PageKey { page: PageNo(page), ..key });
+            pools.admit(pool, claims.iter().map(Claim::id).zip(pages));
+        });
+        (claims, dirty)
     }
 
     /// Up to `wanted` empty frames of a pool, for no page, if they can be taken without a
@@ -214,24 +238,11 @@ impl Pages {
     ///
     /// Gives a dirty page that was met, too.
     pub(crate) fn take_from_pool(&self, at: usize, wanted: usize) -> (Vec<Claim>, Option<FrameId>) {
-        self.take_run(at, wanted, false, |_, _| {})
-    }
-
-    /// Up to `wanted` empty frames of a pool, of which `admit` tells the policy: free ones alone,
-    /// or also taken from pages.
-    fn take_run(
-        &self,
-        at: usize,
-        wanted: usize,
-        free_alone: bool,
-        admit: impl FnOnce(&mut Pool, &[Claim]),
-    ) -> (Vec<Claim>, Option<FrameId>) {
         let mut claims = Vec::with_capacity(wanted);
         let pool = self.supply.pools.lock(at);
-        let missing = if free_alone { 0 } else { wanted.saturating_sub(pool.free.len()) };
-        let ((), dirty) = self.evict_run(at, pool, missing, |pool| {
+        let evicted = wanted.saturating_sub(pool.free.len());
+        let dirty = self.evict_run(at, pool, evicted, |pool| {
             pool.free.pop_run(wanted, &mut claims);
-            admit(pool, &claims);
         });
         (claims, dirty)
     }
@@ -257,46 +268,22 @@ impl Pages {
         (claims, evicted)
     }
 
-    /// Up to `wanted` frames for pages of a stream, from `key` on, if nobody waits for a frame, and
-    /// an idle dirty frame that was met. They are neighbours, as far as that goes: if no extent is
-    /// free as a whole, one is given up, unless an eighth of the frames are free.
-    pub(crate) fn try_take_next(
-        &self,
-        key: PageKey,
-        wanted: usize,
-    ) -> (Vec<Claim>, Option<FrameId>) {
-        if self.supply.waiters.count() > 0 {
-            return (Vec::new(), None);
-        }
-        let pools = &self.supply.pools;
-        let at = pools.first();
-        let mut claims = Vec::with_capacity(wanted);
-        let mut pool = pools.lock(at);
-        let has_few_free = pool.free_soon() + EXTENT <= pool.len() / 8;
-        let wants_more = has_few_free && !pool.free.has_row(wanted) && !pools.has_free_beside(at);
-        let ((), dirty) = self.evict_run(at, pool, if wants_more { EXTENT } else { 0 }, |pool| {
-            pool.free.pop_run(wanted, &mut claims);
-            let pages = (key.page.0..).map(|page| PageKey { page: PageNo(page), ..key });
-            pools.admit(pool, claims.iter().map(Claim::id).zip(pages));
-        });
-        (claims, dirty)
-    }
-
     /// Frees `wanted` frames of the pool or more, as far as that can be done without a write-back,
-    /// with their neighbours where those would go soon as well; then takes what `take` gives. Gives
-    /// a dirty page that was met, too.
+    /// with their neighbours where those would go soon as well; then lets `take` have them. Gives a
+    /// dirty page that was met.
     ///
     /// The pool is not locked while pages are given up: that takes several times as long as to
     /// choose them, and all who want a frame would queue up. Others leave the extent alone.
-    fn evict_run<'a, R>(
+    fn evict_run<'a>(
         &'a self,
         at: usize,
         mut pool: PoolGuard<'a>,
         wanted: usize,
-        take: impl FnOnce(&mut Pool) -> R,
-    ) -> (R, Option<FrameId>) {
+        take: impl FnOnce(&mut Pool),
+    ) -> Option<FrameId> {
         if wanted == 0 {
-            return (take(&mut pool), None);
+            take(&mut pool);
+            return None;
         }
         let mut search = pool.begin_search();
         let (mut chosen, mut claims) =
@@ -322,12 +309,12 @@ impl Pages {
         pool.end_withholding(claims.len());
         pool.free.push_all(claims);
         let dirty = search.dirty().map(|number| pool.frame(number));
-        let taken = take(&mut pool);
+        take(&mut pool);
         let free = pool.free.len();
         drop(pool);
         // Who searched meanwhile found neither these pages nor free frames.
         self.notify_idle(free);
-        (taken, dirty)
+        dirty
     }
 
     /// Chooses pages to be given up: one, and up to `most` in all of its neighbours in memory, if

@@ -27,13 +27,12 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::path::Path;
 
 use unherd_sys::primitives::{Arc, AtomicUsize, Ordering};
 
 use crate::Error;
-use crate::page::{FileId, PageKey, PageNo};
+use crate::page::{FileId, PageKey, PageNo, PageRange};
 use crate::pages::Pages;
 
 /// Of one file.
@@ -108,9 +107,9 @@ impl Holds {
     }
 
     /// The pages are dropped. Gives how many were held.
-    pub(crate) fn forget(&mut self, pages: &Range<PageNo>) -> usize {
+    pub(crate) fn forget(&mut self, pages: &PageRange) -> usize {
         let before = self.lsns.len();
-        self.lsns.retain(|page, _| !pages.contains(page));
+        self.lsns.retain(|page, _| !pages.contains(&page.0));
         before - self.lsns.len()
     }
 

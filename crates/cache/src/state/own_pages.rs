@@ -8,8 +8,8 @@
 //! | the thread holds a `PageMut` and calls | it would wait | instead |
 //! |---|---|---|
 //! | a read or write of that page | for the page, `page-change` | [`Error::WouldDeadlock`] |
-//! | `sync_all` of the file | for the page, `page-change` | the same, before anything is done |
-//! | `set_len` of the file | in `file.writers` | the same |
+//! | a sync or `write_back` of the file | for the page, `page-change` | the same, before anything is done |
+//! | `set_len`, `punch_hole` or `allocate` of the file | in `file.writers` | the same |
 //! | `invalidate` of the file | for the page, `page-change` | the same |
 //! | `close` of the file | for nothing, but the page would never be written | the same |
 //! | a write elsewhere in the file, while another is in `set_len` | in `file.writers`, for one that waits for it | it enters again |

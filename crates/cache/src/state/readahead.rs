@@ -427,7 +427,7 @@ impl Streams {
         };
         let (left, nth) = self.nearest(page as i64, left)?;
         let mut stream = self.streams[nth];
-        if stream.stride.abs() == 1 && !page.is_multiple_of(limits.step) {
+        if stream.stride.abs() == 1 && !is_multiple_of_step(page, limits.step) {
             return None;
         }
         // Two windows are under way while the reader is in a third.

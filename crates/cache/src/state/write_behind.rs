@@ -16,10 +16,6 @@ use crate::state::preallocated::{Left, Preallocated};
 /// Streams of one file that are remembered.
 const STREAMS: usize = 8;
 
-/// Small runs that a file may write since its last sync before its streams wait for turns: so a
-/// short burst of writes that is synced waits for nobody.
-const SMALL_RUNS: u32 = 1;
-
 #[derive(Debug, Default)]
 struct Stream {
     /// The first page that was filled, and not yet written behind.
@@ -45,8 +41,9 @@ pub(crate) struct FilledPages {
     pub(crate) advice: Advice,
     /// To fill a large run; it may be over.
     turn: Option<Turn>,
-    /// How many runs were written since the last sync, up to [`SMALL_RUNS`].
-    small_runs: u32,
+    /// Whether a small run was written since the last sync. Streams wait for turns then: so a short
+    /// burst of writes that is synced waits for nobody.
+    has_written_run: bool,
     /// Of streams that others have replaced; they can be taken back as all that is preallocated.
     left: Left,
 }
@@ -64,7 +61,7 @@ impl FilledPages {
     /// A call is about to write pages to their ends; with several, a stream begins if none goes on.
     pub(crate) fn go_on(&mut self, pages: &Range<u64>) -> GoesOn {
         if self.stream_at(pages.start).is_some() {
-            let waits = self.turn.is_none() && self.small_runs >= SMALL_RUNS;
+            let waits = self.turn.is_none() && self.has_written_run;
             return if waits { GoesOn::InTurn } else { GoesOn::Yes };
         }
         if pages.end - pages.start < 2 {
@@ -78,7 +75,7 @@ impl FilledPages {
     pub(crate) fn set_turn(&mut self, turn: Option<Turn>) {
         self.turn = turn.or(self.turn);
         // A sync may have come meanwhile.
-        self.small_runs = self.small_runs.saturating_sub(turn.is_none().into());
+        self.has_written_run &= turn.is_some();
     }
 
     /// The turn, if the next run is to be a large one.
@@ -88,7 +85,7 @@ impl FilledPages {
 
     /// A run was written, where there are too many files for large ones.
     pub(crate) fn note_run(&mut self) {
-        self.small_runs = (self.small_runs + 1).min(SMALL_RUNS);
+        self.has_written_run = true;
     }
 
     /// Gives `each` what the stream that stands at `at` has for pages from `page` on, up to `most`.
@@ -133,7 +130,7 @@ impl FilledPages {
 
     /// The file is synced.
     pub(crate) fn note_sync(&mut self) {
-        self.small_runs = 0;
+        self.has_written_run = false;
     }
 
     fn stream_at(&mut self, page: u64) -> Option<&mut Stream> {

@@ -25,6 +25,13 @@ pub enum WaitKey {
     Address(usize),
 }
 
+impl WaitKey {
+    /// The address of `object`.
+    pub fn of<T>(object: &T) -> Self {
+        Self::Address(std::ptr::from_ref(object) as usize)
+    }
+}
+
 /// A checker repeats a run step by step, so nothing may follow from an address. Where a hash puts
 /// a waiter decides how many others one passes on the way there.
 #[cfg(any(loom, shuttle))]

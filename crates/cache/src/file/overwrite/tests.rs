@@ -150,7 +150,9 @@ fn what_is_overwritten_all_the_time_is_written_back() {
             while !core.may_be_counted(&file.file, PageNo(0)) {
                 thread::yield_now();
             }
-            let is_refused = !core.write_back_page(&file.file, PageNo(0));
+            // A change without a lock leaves the page in its frame.
+            let frame = core.pages.index.lookup(file.file.key(PageNo(0))).unwrap();
+            let is_refused = !core.write_back_frame(frame);
             // Else the writer has no processor, and the page changes, or rests, for as long.
             if goes_on() {
                 (tries, refused) = (tries + 1, refused + u32::from(is_refused));

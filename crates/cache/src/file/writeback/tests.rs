@@ -66,7 +66,8 @@ fn what_others_append_after_a_failed_write_stays() {
     device.refuse_writes("f", Some(Errno::NOSPC));
     file.write_all_at(&[7; PAGE], 2 * PAGE as u64).unwrap();
     // As for a frame.
-    assert!(file.core().write_back_page(&file.file, PageNo(2)));
+    let frame = file.core().pages.index.lookup(file.file.key(PageNo(2))).unwrap();
+    assert!(file.core().write_back_frame(frame));
     device.append("f", &[9; 50]);
     assert!(file.sync_all().is_err());
     assert_eq!(device.bytes("f").unwrap().len(), PAGE + 50);

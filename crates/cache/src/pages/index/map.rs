@@ -8,7 +8,7 @@ use unherd_sys::primitives::AtomicU64;
 use unherd_sys::{Errno, MapSlice};
 
 use super::segment::{self, Segment, SegmentSize};
-use crate::page::{BusyGeneration, FileId, FrameId, PageKey, PageNo};
+use crate::page::{BusyGeneration, FileId, FrameId, PageKey, PageNo, PageRange};
 use crate::ranked::{Ranked, RankedGuard, rank};
 
 /// Pages for which there is a shard each time. Enough that the number of those that fall to one
@@ -229,10 +229,10 @@ impl Index {
     pub(crate) fn pages_in(
         &self,
         file: FileId,
-        pages: Range<PageNo>,
+        pages: PageRange,
         key_of: impl Fn(FrameId) -> PageKey,
     ) -> Vec<PageNo> {
-        let count = pages.end.0.saturating_sub(pages.start.0);
+        let count = pages.end.saturating_sub(pages.start);
         if count <= (self.slots.len() / SLOTS_PER_LINE) as u64 {
             return self.pages_by_lookup(file, pages, key_of);
         }
@@ -241,7 +241,7 @@ impl Index {
             let shard = lock.0.lock();
             let in_frames = self.segment(number * self.segment.slots()).frames().map(&key_of);
             let keys = in_frames.chain(shard.rest.keys().copied());
-            let of_file = keys.filter(|key| key.file == file && pages.contains(&key.page));
+            let of_file = keys.filter(|key| key.file == file && pages.contains(&key.page.0));
             found.extend(of_file.map(|key| key.page));
         }
         found
@@ -250,11 +250,11 @@ impl Index {
     fn pages_by_lookup(
         &self,
         file: FileId,
-        pages: Range<PageNo>,
+        pages: PageRange,
         key_of: impl Fn(FrameId) -> PageKey,
     ) -> Vec<PageNo> {
         let (mut found, mut locked) = (Vec::new(), None);
-        for page in (pages.start.0..pages.end.0).map(PageNo) {
+        for page in pages.map(PageNo) {
             let key = PageKey { file, page };
             if self.lock_next(&mut locked, key, &key_of).get().is_some() {
                 found.push(page);

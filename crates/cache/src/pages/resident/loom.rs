@@ -9,7 +9,7 @@ use unherd_sync::{Reason, Wait, WaitKey, WaitTable};
 use unherd_sys::primitives::{Arc, AtomicU32, Mutex, Ordering, UnsafeCell, thread};
 
 use super::*;
-use crate::page::{FileId, PageKey, PageNo};
+use crate::page::{ALL_PAGES, FileId, PageKey, PageNo};
 use crate::pages::Index;
 
 const fn key(file: u32, page: u64) -> PageKey {
@@ -205,8 +205,7 @@ impl Scene {
         let mut frames = Vec::new();
         for file in [1, 16, 956].map(FileId) {
             let of_file = pages.iter().filter(|page| page.file == file).count();
-            let all = PageNo(0)..PageNo(u64::MAX);
-            let known = self.index.pages_in(file, all, |frame| self.frames.key(frame));
+            let known = self.index.pages_in(file, ALL_PAGES, |frame| self.frames.key(frame));
             assert_eq!(known.len(), of_file, "{known:?}");
         }
         for &page in pages {

@@ -87,10 +87,10 @@ impl Scene {
         let key_of = |frame: FrameId| self.keys[frame.index()].get();
         for file in [FileId(0), FileId(1)] {
             // Looks up a few, and through all.
-            for wanted in [PageNo(7)..PageNo(9), PageNo(7)..PageNo(u64::MAX)] {
+            for wanted in [7..9, 7..u64::MAX] {
                 let mut pages = self.index.pages_in(file, wanted.clone(), key_of);
                 pages.sort();
-                let is_wanted = |key: &&PageKey| key.file == file && wanted.contains(&key.page);
+                let is_wanted = |key: &&PageKey| key.file == file && wanted.contains(&key.page.0);
                 let mut expected: Vec<_> =
                     self.model.keys().filter(is_wanted).map(|key| key.page).collect();
                 expected.sort();
