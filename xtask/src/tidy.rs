@@ -8,6 +8,7 @@ mod columns;
 mod footprint;
 mod imports;
 mod json;
+mod layers;
 mod length;
 mod modules;
 mod mutants;
@@ -16,7 +17,6 @@ mod orderings;
 mod paths;
 mod primitives;
 mod purity;
-mod rooms;
 mod safety;
 mod size;
 mod source;
@@ -109,7 +109,7 @@ fn check(root: &Path) -> Result<Vec<Finding>, Failure> {
         findings.extend(safety::check(source));
         findings.extend(primitives::check(source));
         findings.extend(purity::check(source));
-        findings.extend(rooms::check(source));
+        findings.extend(layers::check(source));
     }
     Ok(findings)
 }

@@ -18,7 +18,7 @@ use crate::frames::turns::Turns;
 use crate::frames::{Alarm, FrameMemory, Frames, MIN_FRAMES, Pools, Supply};
 use crate::io::{self, Io, Transfers};
 use crate::io::{Engine, RunBuffers};
-use crate::latch::Latch;
+use crate::latch::RwLatch;
 use crate::pages::{Index, Pages};
 use crate::reasons::Reasons;
 use crate::state::{FLUSH_BEHIND_BYTES, Files, OpenOptions};
@@ -460,7 +460,7 @@ impl CacheBuilder {
             supply,
             index,
             waits: pages.build(),
-            promises: files.clone(),
+            flush_state: files.clone(),
             reasons,
             counters: Counters::new(),
             fork,
@@ -473,7 +473,7 @@ impl CacheBuilder {
             write_error: Mutex::default(),
             frame_wait: self.frame_wait,
             flush_behind_bytes: self.flush_behind_bytes,
-            resizing: Latch::default(),
+            resizing: RwLatch::default(),
         });
         Ok(Cache { owner: Owner::new(core)? })
     }

@@ -1,4 +1,4 @@
-//! Files: what is read, written, synced and given up, on all other rooms.
+//! Files: what is read, written, synced and given up, on all other layers.
 
 #[cfg(feature = "async")]
 mod async_read;

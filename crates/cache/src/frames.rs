@@ -1,10 +1,11 @@
 //! Frames: the memory of the cache, who may use it, and the waits for it.
 //!
-//! This room knows the names of pages, which a frame bears, but neither where a page is found, nor
+//! This layer knows the names of pages, which a frame bears, but neither where a page is found, nor
 //! what a file is.
 
 #[cfg(not(loom))]
 mod alarm;
+pub(crate) mod dirty_waiters;
 mod frame;
 #[cfg(not(loom))]
 mod free;
@@ -14,7 +15,6 @@ mod memory;
 pub mod policy;
 #[cfg(not(loom))]
 mod pools;
-pub(crate) mod room;
 #[cfg(not(loom))]
 mod supply;
 pub(crate) mod turns;
@@ -23,10 +23,12 @@ mod usage;
 pub(crate) mod waiters;
 mod word;
 
-pub(crate) use frame::{Claim, Frames, Held, Hit, Lent, Look, Pin, try_for_a_moment};
+pub(crate) use frame::{
+    Claim, Frames, Hit, Lent, OptimisticRead, Pin, UnavailableFrames, spin_retry,
+};
 #[cfg(not(loom))]
 pub use pools::MIN_FRAMES;
-pub(crate) use waiters::Told;
+pub(crate) use waiters::Notified;
 pub(crate) use word::{State, Word};
 #[cfg(not(loom))]
 pub(crate) use {

@@ -14,7 +14,7 @@ use unherd_sys::primitives::Arc;
 use crate::error::BuildError;
 pub(crate) use engine::Engine;
 #[cfg(test)]
-pub(crate) use engine::{OWN_READS_MAX, READS_MAX};
+pub(crate) use engine::{BLOCKING_READS_MAX, READS_MAX};
 pub(crate) use run::{
     Moved, Payload, Run, RunBuffer, RunBuffers, RunFrames, TransferError, read_into,
 };

@@ -1,16 +1,17 @@
-//! A latch: many may be inside at a time, or one who excludes them.
+//! A latch: many hold it shared, or one holds it exclusively.
 //!
 //! | word | meaning |
 //! |---|---|
-//! | bits 0..31 | how many are inside |
-//! | bit 31 | one wants to be alone: nobody else enters |
+//! | bits 0..31 | how many hold it shared |
+//! | bit 31 | one holds it exclusively, or waits to: nobody else gets it shared |
 //!
-//! One that is inside may enter again, also while another wants to be alone: that one waits for it
-//! anyway, and would wait for ever if it had to wait in turn.
+//! A thread that holds it shared may take it shared again, also while another waits for it
+//! exclusively: the other waits for this thread anyway, and both would wait for ever if this one
+//! had to wait in turn.
 //!
-//! A [`StripedLatch`] is entered by threads at cache lines in turn, so that those who only enter
-//! hardly ever pass one round; who wants to be alone shuts all of them, in their order, and then
-//! waits.
+//! A [`StripedRwLatch`] has several cache lines, which are dealt to threads in turn: those that
+//! take it shared hardly ever write to one line. One that takes it exclusively blocks all lines, in
+//! their order, and then waits.
 //!
 //! Waiting goes through the cache's wait table, keyed by the latch's address, so it has a name.
 
@@ -20,26 +21,26 @@ use unherd_sys::primitives::{AtomicU32, Ordering};
 #[cfg(not(loom))]
 use crate::stripe::{self, STRIPES};
 
-const ALONE: u32 = 1 << 31;
+const EXCLUSIVE: u32 = 1 << 31;
 
-/// On a cache line of its own: entering and leaving write to it, and what lies beside a latch is
-/// read by those who do neither.
+/// On a cache line of its own: who takes it writes to it, and what lies beside a latch is read by
+/// those that do not.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct Latch {
+pub(crate) struct RwLatch {
     word: AtomicU32,
 }
 
-impl Latch {
-    /// Enters unless somebody is alone or wants to be.
-    pub(crate) fn try_enter(&self) -> bool {
+impl RwLatch {
+    /// Takes it shared, unless somebody has it exclusively or waits to.
+    pub(crate) fn try_lock_shared(&self) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
-            if word & ALONE != 0 {
+            if word & EXCLUSIVE != 0 {
                 return false;
             }
-            // ORDER[L1]: Acquire; pairs with the Release in `end_alone`: what was done alone is
-            // seen by all that enter after.
+            // ORDER[EXCLUSIVE]: Acquire; pairs with the Release in `unlock_exclusive`: what was
+            // done under the exclusive latch is seen by all that take it after.
             let order = Ordering::Acquire;
             match self.word.compare_exchange_weak(word, word + 1, order, Ordering::Relaxed) {
                 Ok(_) => return true,
@@ -48,151 +49,153 @@ impl Latch {
         }
     }
 
-    /// Whether somebody is inside, at a glance.
+    /// Whether somebody has it shared, at a glance.
     #[cfg(not(loom))]
-    pub(crate) fn has_any(&self) -> bool {
-        self.word.load(Ordering::Relaxed) & !ALONE > 0
+    pub(crate) fn has_shared(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & !EXCLUSIVE > 0
     }
 
-    /// Whether somebody is alone or wants to be, at a glance.
+    /// Whether somebody has it exclusively or waits to, at a glance.
     #[cfg(not(loom))]
-    pub(crate) fn is_shut(&self) -> bool {
-        self.word.load(Ordering::Relaxed) & ALONE != 0
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & EXCLUSIVE != 0
     }
 
-    /// Enters; waits under `reason` while somebody is alone.
-    pub(crate) fn enter(&self, waits: &WaitTable<WaitKey>, reason: Reason) {
-        while !self.try_enter() {
+    /// Takes it shared; waits under `reason` while somebody has it exclusively.
+    pub(crate) fn lock_shared(&self, waits: &WaitTable<WaitKey>, reason: Reason) {
+        while !self.try_lock_shared() {
             // Without a deadline it cannot time out.
             let _ = waits.wait_until(
                 &WaitKey::of(self),
-                || self.word.load(Ordering::Relaxed) & ALONE == 0,
+                || self.word.load(Ordering::Relaxed) & EXCLUSIVE == 0,
                 reason,
             );
         }
     }
 
-    /// Enters a latch that the caller is inside of. Does not wait.
+    /// Takes it shared once more. Does not wait.
     ///
-    /// Relaxed: nobody has been alone since the caller entered.
-    pub(crate) fn enter_again(&self) {
+    /// Relaxed: nobody has had it exclusively since the caller took it first.
+    pub(crate) fn lock_shared_again(&self) {
         let before = self.word.fetch_add(1, Ordering::Relaxed);
-        debug_assert!(before & !ALONE > 0, "entered again, but not inside");
+        debug_assert!(before & !EXCLUSIVE > 0, "taken once more, but not held");
     }
 
-    /// Leaves.
-    pub(crate) fn leave(&self, waits: &WaitTable<WaitKey>) {
-        // ORDER[L2]: Release; pairs with the Acquire in `wait_until_left`: what was done inside is
-        // seen by the one who waited for it.
+    /// Gives it back.
+    pub(crate) fn unlock_shared(&self, waits: &WaitTable<WaitKey>) {
+        // ORDER[SHARED]: Release; pairs with the Acquire in `wait_for_shared`: what was done inside
+        // is seen by the one who waited for it.
         let before = self.word.fetch_sub(1, Ordering::Release);
-        if before == ALONE | 1 {
+        if before == EXCLUSIVE | 1 {
             waits.wake_all(&WaitKey::of(self));
         }
     }
 
-    /// Keeps others out. Those inside may still be there.
-    pub(crate) fn shut(&self, waits: &WaitTable<WaitKey>, reason: Reason) {
+    /// Nobody gets it shared from now on. Those that have it may have it still.
+    pub(crate) fn block_shared(&self, waits: &WaitTable<WaitKey>, reason: Reason) {
         loop {
-            // ORDER[L1]: Acquire; pairs with the Release in `end_alone` of the one before.
-            if self.word.fetch_or(ALONE, Ordering::Acquire) & ALONE == 0 {
+            // ORDER[EXCLUSIVE]: Acquire; pairs with the Release in `unlock_exclusive` of the one
+            // before.
+            if self.word.fetch_or(EXCLUSIVE, Ordering::Acquire) & EXCLUSIVE == 0 {
                 break;
             }
             let _ = waits.wait_until(
                 &WaitKey::of(self),
-                || self.word.load(Ordering::Relaxed) & ALONE == 0,
+                || self.word.load(Ordering::Relaxed) & EXCLUSIVE == 0,
                 reason,
             );
         }
     }
 
-    /// Waits until those inside of the latch that the caller has shut have left.
-    fn wait_until_left(&self, waits: &WaitTable<WaitKey>, reason: Reason) {
+    /// Waits for those that have the latch shared, which the caller has blocked.
+    fn wait_for_shared(&self, waits: &WaitTable<WaitKey>, reason: Reason) {
         let _ = waits.wait_until(
             &WaitKey::of(self),
-            // ORDER[L2]: Acquire; pairs with the Release in `leave`.
-            || self.word.load(Ordering::Acquire) == ALONE,
+            // ORDER[SHARED]: Acquire; pairs with the Release in `unlock_shared`.
+            || self.word.load(Ordering::Acquire) == EXCLUSIVE,
             reason,
         );
     }
 
-    /// Lets others in again.
-    pub(crate) fn end_alone(&self, waits: &WaitTable<WaitKey>) {
-        // ORDER[L1]: Release; pairs with the Acquire in `try_enter` and `shut`.
-        self.word.fetch_and(!ALONE, Ordering::Release);
+    /// Gives it back.
+    pub(crate) fn unlock_exclusive(&self, waits: &WaitTable<WaitKey>) {
+        // ORDER[EXCLUSIVE]: Release; pairs with the Acquire in `try_lock_shared` and
+        // `block_shared`.
+        self.word.fetch_and(!EXCLUSIVE, Ordering::Release);
         waits.wake_all(&WaitKey::of(self));
     }
 }
 
-/// A latch that many threads enter at a time, and in which hardly anyone is alone.
+/// A latch that many threads have shared at a time, and hardly anyone exclusively.
 #[cfg(not(loom))]
 #[derive(Debug, Default)]
-pub(crate) struct StripedLatch([Latch; STRIPES]);
+pub(crate) struct StripedRwLatch([RwLatch; STRIPES]);
 
 #[cfg(not(loom))]
-impl StripedLatch {
-    /// What the calling thread enters and leaves.
-    pub(crate) fn mine(&self) -> &Latch {
+impl StripedRwLatch {
+    /// What the calling thread takes shared.
+    pub(crate) fn mine(&self) -> &RwLatch {
         &self.0[stripe::mine()]
     }
 
-    /// Keeps others out, and waits until those inside have left.
-    pub(crate) fn alone<'a>(
+    /// Takes it exclusively: blocks others, and waits for those that have it shared.
+    pub(crate) fn lock_exclusive<'a>(
         &'a self,
         waits: &'a WaitTable<WaitKey>,
         reason: Reason,
-    ) -> Vec<AloneGuard<'a>> {
+    ) -> Vec<ExclusiveGuard<'a>> {
         let all = &self.0[..];
-        let shut = |latch| AloneGuard::shut(latch, waits, reason);
+        let shut = |latch| ExclusiveGuard::block_shared(latch, waits, reason);
         let guards: Vec<_> = all.iter().map(shut).collect();
-        all.iter().for_each(|latch| latch.wait_until_left(waits, reason));
+        all.iter().for_each(|latch| latch.wait_for_shared(waits, reason));
         guards
     }
 }
 
-/// Alone in a latch, until dropped.
+/// A latch that is held exclusively, until dropped.
 #[derive(Debug)]
-pub(crate) struct AloneGuard<'a> {
-    latch: &'a Latch,
+pub(crate) struct ExclusiveGuard<'a> {
+    latch: &'a RwLatch,
     waits: &'a WaitTable<WaitKey>,
 }
 
-impl<'a> AloneGuard<'a> {
-    pub(crate) fn new(latch: &'a Latch, waits: &'a WaitTable<WaitKey>, reason: Reason) -> Self {
-        let guard = Self::shut(latch, waits, reason);
-        latch.wait_until_left(waits, reason);
+impl<'a> ExclusiveGuard<'a> {
+    pub(crate) fn new(latch: &'a RwLatch, waits: &'a WaitTable<WaitKey>, reason: Reason) -> Self {
+        let guard = Self::block_shared(latch, waits, reason);
+        latch.wait_for_shared(waits, reason);
         guard
     }
 
-    /// Keeps others out, until dropped; those inside may still be there.
-    fn shut(latch: &'a Latch, waits: &'a WaitTable<WaitKey>, reason: Reason) -> Self {
-        latch.shut(waits, reason);
+    /// Nobody gets it shared until this is dropped; those that have it may have it still.
+    fn block_shared(latch: &'a RwLatch, waits: &'a WaitTable<WaitKey>, reason: Reason) -> Self {
+        latch.block_shared(waits, reason);
         Self { latch, waits }
     }
 }
 
-impl Drop for AloneGuard<'_> {
+impl Drop for ExclusiveGuard<'_> {
     fn drop(&mut self) {
-        self.latch.end_alone(self.waits);
+        self.latch.unlock_exclusive(self.waits);
     }
 }
 
-/// Inside a latch, until dropped.
+/// A latch that is held shared, until dropped.
 #[derive(Debug)]
-pub(crate) struct InsideGuard<'a> {
-    latch: &'a Latch,
+pub(crate) struct SharedGuard<'a> {
+    latch: &'a RwLatch,
     waits: &'a WaitTable<WaitKey>,
 }
 
-impl<'a> InsideGuard<'a> {
-    /// Of one that has entered.
-    pub(crate) fn new(latch: &'a Latch, waits: &'a WaitTable<WaitKey>) -> Self {
+impl<'a> SharedGuard<'a> {
+    /// Of one that has taken it.
+    pub(crate) fn new(latch: &'a RwLatch, waits: &'a WaitTable<WaitKey>) -> Self {
         Self { latch, waits }
     }
 }
 
-impl Drop for InsideGuard<'_> {
+impl Drop for SharedGuard<'_> {
     fn drop(&mut self) {
-        self.latch.leave(self.waits);
+        self.latch.unlock_shared(self.waits);
     }
 }
 
@@ -204,14 +207,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_alone_keeps_all_threads_out() {
+    fn an_exclusive_holder_keeps_all_threads_out() {
         let waits = WaitTable::<WaitKey>::builder().build();
-        let latch = StripedLatch::default();
-        let alone = latch.alone(&waits, Reason::OTHER);
-        assert!(latch.0.iter().all(|stripe| !stripe.try_enter()));
-        drop(alone);
-        assert!(latch.0.iter().all(Latch::try_enter));
-        latch.0.iter().for_each(|stripe| stripe.leave(&waits));
-        drop(latch.alone(&waits, Reason::OTHER));
+        let latch = StripedRwLatch::default();
+        let exclusive = latch.lock_exclusive(&waits, Reason::OTHER);
+        assert!(latch.0.iter().all(|stripe| !stripe.try_lock_shared()));
+        drop(exclusive);
+        assert!(latch.0.iter().all(RwLatch::try_lock_shared));
+        latch.0.iter().for_each(|stripe| stripe.unlock_shared(&waits));
+        drop(latch.lock_exclusive(&waits, Reason::OTHER));
     }
 }

@@ -51,7 +51,7 @@
 //! written back, as far as the device had time ([`CacheBuilder::dirty_expire`]). What follows for
 //! databases stands at [`File`].
 //!
-//! Where to read: five rooms, each of which knows only those before it. `frames/`: the states of a
+//! Where to read: five layers, each of which knows only those before it. `frames/`: the states of a
 //! frame and the invariants (`frame.rs`), the waiters for one (`waiters.rs`). `pages/`: the way to
 //! a page that is there (`hit.rs`, `peek.rs`), how a page comes into a frame and leaves it
 //! (`resident.rs`), which one goes (`evict.rs`). `io/`: runs and the queue of transfers. `state/`:

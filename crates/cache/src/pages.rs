@@ -1,7 +1,7 @@
 //! Pages: which page lies in which frame, and how threads come to it.
 //!
 //! Stands on the frames. It knows no file but by its number, and nothing of the device: what is
-//! missing, the rooms above bring in.
+//! missing, the layers above bring in.
 
 #[cfg(not(loom))]
 mod announced;
@@ -26,7 +26,7 @@ pub(crate) use resident::{Busy, Lookup, TooManyPins, Work};
 pub(crate) use {
     evict::Found,
     peek::{Copied, Seen},
-    table::{Pages, Promises},
+    table::{FlushState, Pages},
     wait::{WakeMessage, Want},
 };
 #[cfg(not(loom))]

@@ -28,7 +28,7 @@ pub(crate) mod rank {
     /// A shard of the index.
     pub(crate) const SHARD: u8 = 6;
     /// The pages that the policy has given up.
-    pub(crate) const GIVEN_UP: u8 = 7;
+    pub(crate) const GHOST: u8 = 7;
     pub(crate) const RUN_BUFFERS: u8 = 8;
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Ranked<T, const RANK: u8>(Mutex<T>);
 #[derive(Debug)]
 pub(crate) struct RankedGuard<'a, T, const RANK: u8> {
     guard: MutexGuard<'a, T>,
-    _held: Held<RANK>,
+    _held: HeldRank<RANK>,
 }
 
 impl<T, const RANK: u8> Ranked<T, RANK> {
@@ -55,7 +55,7 @@ impl<T, const RANK: u8> Ranked<T, RANK> {
     #[inline]
     #[track_caller]
     pub(crate) fn lock(&self) -> RankedGuard<'_, T, RANK> {
-        let held = Held::note();
+        let held = HeldRank::note();
         RankedGuard { guard: self.0.lock(), _held: held }
     }
 }
@@ -81,14 +81,14 @@ const IS_CHECKED: bool = cfg!(all(debug_assertions, not(any(loom, shuttle))));
 
 /// That this thread holds a lock of the rank.
 #[derive(Debug)]
-struct Held<const RANK: u8>(());
+struct HeldRank<const RANK: u8>(());
 
 std::thread_local! {
     /// A bit for each rank that this thread holds.
     static HELD: std::cell::Cell<u16> = const { std::cell::Cell::new(0) };
 }
 
-impl<const RANK: u8> Held<RANK> {
+impl<const RANK: u8> HeldRank<RANK> {
     #[inline]
     #[track_caller]
     fn note() -> Self {
@@ -101,7 +101,7 @@ impl<const RANK: u8> Held<RANK> {
     }
 }
 
-impl<const RANK: u8> Drop for Held<RANK> {
+impl<const RANK: u8> Drop for HeldRank<RANK> {
     #[inline]
     fn drop(&mut self) {
         if IS_CHECKED {

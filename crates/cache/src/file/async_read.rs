@@ -107,7 +107,7 @@ impl Core {
         let pin = match self.pages.try_hit(file.key(page)) {
             Some(hit) => {
                 if hit.was_unread {
-                    self.read_on(file, page);
+                    self.continue_readahead(file, page);
                 }
                 hit.pin
             }
@@ -130,7 +130,7 @@ impl Core {
         loop {
             match self.look_up(file, key, waited)? {
                 Lookup::Here(pin) => {
-                    self.read_on(file, page);
+                    self.continue_readahead(file, page);
                     return Ok(pin);
                 }
                 Lookup::Busy(busy) => {

@@ -11,9 +11,9 @@ use unherd_sys::{AvailableMemory, Deadline, Timestamp};
 
 use crate::Error;
 use crate::file::{ChangingPages, Core, contiguous};
-use crate::frames::room::NO_FILE;
+use crate::frames::dirty_waiters::NO_FILE;
 use crate::frames::{Claim, Supply};
-use crate::latch::AloneGuard;
+use crate::latch::ExclusiveGuard;
 use crate::page::{ALL_PAGES, FileId, PageKey, PageNo};
 
 /// Frames that are taken under one lock.
@@ -29,7 +29,7 @@ const NO_PAGE: PageKey = PageKey { file: FileId(u32::MAX), page: PageNo(0) };
 /// See [`Cache::resize`](crate::Cache::resize). There are as many frames.
 pub(crate) fn resize(core: &Core, frames: usize) -> Result<(), Error> {
     core.check_not_forked()?;
-    let _alone = AloneGuard::new(&core.resizing, core.waits(), core.reasons().frame);
+    let _alone = ExclusiveGuard::new(&core.resizing, core.waits(), core.reasons().frame);
     let capacity = core.supply().capacity();
     if frames < capacity {
         shrink_by(core, capacity - frames, frames)
@@ -46,7 +46,7 @@ fn grow_by(core: &Core, frames: usize) -> Result<(), Error> {
     }
     core.supply().grow(frames).map_err(|errno| Error::Memory { bytes, errno })?;
     core.pages.notify_idle(frames);
-    core.files.hand_out_room(core.supply(), usize::MAX);
+    core.files.hand_out_reservations(core.supply(), usize::MAX);
     Ok(())
 }
 
@@ -64,7 +64,7 @@ fn shrink_by(core: &Core, frames: usize, capacity: usize) -> Result<(), Error> {
     }
     let left = core.supply().len() - frames;
     write_back_to(core, left);
-    let mut given_up = GivenUp::new(core, left);
+    let mut given_up = Shrinking::new(core, left);
     if let Err(waited) = write_back_rest(core, left) {
         return cannot(waited);
     }
@@ -101,11 +101,11 @@ fn shrink_by(core: &Core, frames: usize, capacity: usize) -> Result<(), Error> {
 /// waits under `frame` for pages that others are changing. Gives how long it has waited if too
 /// many are held, or at the frame deadline.
 fn write_back_rest(core: &Core, left: usize) -> Result<(), Duration> {
-    let room = &core.supply().room;
+    let room = &core.supply().dirty_waiters;
     let _entered = room.enter();
     let (began, mut waited) = (Timestamp::now(), Duration::ZERO);
     loop {
-        let seen = room.told();
+        let seen = room.epoch();
         if write_back_to(core, left) {
             return Ok(());
         }
@@ -140,14 +140,14 @@ fn write_back_to(core: &Core, left: usize) -> bool {
 
 /// Frames that the cache counts no more, and that have their memory still. They come back where the
 /// cache does not shrink after all, even by a panic of the device.
-struct GivenUp<'a> {
+struct Shrinking<'a> {
     core: &'a Core,
     /// How many frames are to be left.
     left: usize,
     claims: Vec<Claim>,
 }
 
-impl<'a> GivenUp<'a> {
+impl<'a> Shrinking<'a> {
     /// None yet. Until this is dropped, no more pages become newer than the device than `left`
     /// frames allow.
     fn new(core: &'a Core, left: usize) -> Self {
@@ -200,7 +200,7 @@ impl<'a> GivenUp<'a> {
     }
 }
 
-impl Drop for GivenUp<'_> {
+impl Drop for Shrinking<'_> {
     fn drop(&mut self) {
         let claims = std::mem::take(&mut self.claims);
         let count = claims.len();
@@ -209,7 +209,7 @@ impl Drop for GivenUp<'_> {
         self.core.pages.notify_idle(count);
         // Where it did not shrink there is as much room as before.
         if self.core.supply().len() > self.left {
-            self.core.files.hand_out_room(self.core.supply(), usize::MAX);
+            self.core.files.hand_out_reservations(self.core.supply(), usize::MAX);
         }
     }
 }

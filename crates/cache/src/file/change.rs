@@ -22,11 +22,11 @@ use crate::Error;
 #[cfg(test)]
 use crate::file::steps;
 use crate::file::{ChangingPages, Core};
-use crate::frames::{Claim, Pin, State, Word, try_for_a_moment};
+use crate::frames::{Claim, Pin, State, Word, spin_retry};
 use crate::page::{FrameId, PageKey, PageNo, PageRange};
 use crate::pages::{Busy, Entry, FillReservation, ShardGuard, Want, Work};
 use crate::state::FileState;
-use crate::state::room::Reserved;
+use crate::state::dirty_limit::DirtyReservation;
 use crate::stats::Count;
 
 /// How often a writer looks at a page at rest that is pinned. Most pins are gone after some loads,
@@ -68,7 +68,7 @@ impl Core {
     /// the last write is no further use of the page.
     ///
     /// Blocks under `page-read`, `page-change`, `write-back` and `frame`, or on the device. The
-    /// caller is inside `file.writers`.
+    /// caller holds `file.writers` shared.
     #[inline]
     pub(crate) fn write_page(
         &self,
@@ -123,13 +123,13 @@ impl Core {
         self.supply().note_dirty();
         claims.into_iter().for_each(|claim| self.frames().publish(claim, state));
         let is_frame_wanted = !self.supply().waiters.is_empty_after_rmw();
-        let is_page_wanted = !self.supply().room.is_empty_after_rmw();
+        let is_page_wanted = !self.supply().dirty_waiters.is_empty_after_rmw();
         self.pages.wake_pages(pages.take(count).map(|page| file.key(page)));
         if is_frame_wanted {
             self.pages.notify_idle(count);
         }
         if is_page_wanted {
-            self.supply().room.tell_of_pages(self.waits(), count);
+            self.supply().dirty_waiters.notify_of_pages(self.waits(), count);
         }
     }
 
@@ -161,13 +161,13 @@ impl Core {
         drop(holds);
         let is_frame_wanted = !self.supply().waiters.is_empty_after_rmw();
         let is_dirty = matches!(state, State::Dirty | State::Failed);
-        let is_page_wanted = is_dirty && !self.supply().room.is_empty_after_rmw();
+        let is_page_wanted = is_dirty && !self.supply().dirty_waiters.is_empty_after_rmw();
         self.pages.wake_page_after_rmw(key);
         if is_frame_wanted {
             self.pages.notify_idle(1);
         }
         if is_page_wanted {
-            self.supply().room.tell_of_page(self.waits());
+            self.supply().dirty_waiters.notify_of_page(self.waits());
         }
     }
 
@@ -246,19 +246,19 @@ impl Core {
         covers_page: bool,
         stream: Option<u64>,
     ) -> Result<Claim, Error> {
-        let mut room = Reserved::new(&self.files, self.supply(), file);
+        let mut reserved = DirtyReservation::new(&self.files, self.supply(), file);
         loop {
-            let may = room.pages > 0
-                || self.files.has_room(self.supply(), file, 1)
+            let may = reserved.pages > 0
+                || self.files.fits_dirty_limit(self.supply(), file, 1)
                 || self.may_be_counted(file, key.page);
-            let made = if may { Ok(()) } else { self.make_room(file, &mut room) };
-            let claimed =
-                made.and_then(|()| self.try_claim_page(file, key, covers_page, stream, &mut room));
+            let made = if may { Ok(()) } else { self.wait_for_dirty_limit(file, &mut reserved) };
+            let claimed = made
+                .and_then(|()| self.try_claim_page(file, key, covers_page, stream, &mut reserved));
             let made = match claimed {
-                Ok(claim) if claim.was_unwritten() || room.use_up(1) => return Ok(claim),
+                Ok(claim) if claim.was_unwritten() || reserved.use_up(1) => return Ok(claim),
                 Ok(claim) => {
                     self.give_up_change(file, key, claim);
-                    self.make_room(file, &mut room)
+                    self.wait_for_dirty_limit(file, &mut reserved)
                 }
                 Err(error) => Err(error),
             };
@@ -276,7 +276,7 @@ impl Core {
         key: PageKey,
         covers_page: bool,
         stream: Option<u64>,
-        room: &mut Reserved<'_>,
+        reserved: &mut DirtyReservation<'_>,
     ) -> Result<Claim, Error> {
         let (mut spare, mut began) = (Spare { core: self, claim: None }, None);
         if let Some(at) = stream
@@ -302,7 +302,7 @@ impl Core {
                     // To wait for a frame would be no better: it may take as many write-backs.
                     spare.claim = self.try_take_frame(key);
                     if spare.claim.is_none() {
-                        room.give_back();
+                        reserved.give_back();
                         began = self.wait_for_page(file, key, busy, Want::Change, began)?;
                     }
                 }
@@ -312,7 +312,7 @@ impl Core {
                         self.pages.free_frame(claim);
                     }
                     // And the page may rest only when others have room.
-                    room.give_back();
+                    reserved.give_back();
                     began = self.wait_for_page(file, key, busy, Want::Change, began)?;
                 }
                 WriteAccess::Miss(announced) => {
@@ -365,7 +365,7 @@ impl Core {
         let looks = if spare.is_some() { 1 } else { LOOKS_AT_PINS };
         let is_only_pinned = |word: Word| word.state().is_at_rest();
         let change = || self.frames().try_change(frame, generation);
-        let word = match try_for_a_moment(looks, is_only_pinned, change) {
+        let word = match spin_retry(looks, is_only_pinned, change) {
             Ok(claim) => return WriteAccess::Ready(claim),
             Err(word) => word,
         };

@@ -34,7 +34,7 @@ use unherd_sys::{Deadline, Timestamp};
 use crate::Error;
 use crate::file::Core;
 use crate::frames::{Claim, MIN_FRAMES, State, Supply};
-use crate::latch::AloneGuard;
+use crate::latch::ExclusiveGuard;
 use crate::page::{FrameId, PageKey};
 use crate::pages::{Busy, Pages, Want, Work};
 use crate::stats::Count;
@@ -276,7 +276,7 @@ impl ContiguousFrames {
     /// See [`Cache::alloc_contiguous`](crate::Cache::alloc_contiguous).
     pub(crate) fn take(core: &Arc<Core>, order: u32) -> Result<Self, Error> {
         core.check_not_forked()?;
-        let _alone = AloneGuard::new(&core.resizing, core.waits(), core.reasons().frame);
+        let _alone = ExclusiveGuard::new(&core.resizing, core.waits(), core.reasons().frame);
         let page_bytes = core.memory().page_bytes();
         let most = share(core.supply().capacity());
         let len_max = most.min(BYTES_MAX / page_bytes);
@@ -358,6 +358,6 @@ impl Drop for ContiguousFrames {
         }
         self.core.supply().take_back(claims);
         self.core.pages.notify_idle(count);
-        self.core.files.hand_out_room(self.core.supply(), usize::MAX);
+        self.core.files.hand_out_reservations(self.core.supply(), usize::MAX);
     }
 }

@@ -1,4 +1,4 @@
-//! What the parts of this room share: the rooms below, and the files.
+//! What the parts of this layer share: the layers below, and the files.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use unherd_sys::{Errno, ForkMark};
 use crate::Error;
 use crate::error::Operation;
 use crate::frames::turns::Turns;
-use crate::frames::{FrameMemory, Frames, Held, Supply};
+use crate::frames::{FrameMemory, Frames, Supply, UnavailableFrames};
 use crate::io::Transfers;
-use crate::latch::Latch;
+use crate::latch::RwLatch;
 use crate::page::{PageKey, PageNo};
 use crate::pages::Pages;
 use crate::reasons::Reasons;
@@ -33,8 +33,8 @@ pub(crate) struct Core {
     pub(crate) frame_wait: Duration,
     /// The bytes of write-backs that make a flush due; `u64::MAX`: never.
     pub(crate) flush_behind_bytes: u64,
-    /// Who changes the number of frames is alone in it.
-    pub(crate) resizing: Latch,
+    /// Exclusive to who changes the number of frames.
+    pub(crate) resizing: RwLatch,
 }
 
 impl fmt::Debug for Core {
@@ -136,8 +136,8 @@ impl Core {
         self.no_frames_as(self.supply().held(), waited)
     }
 
-    pub(crate) fn no_frames_as(&self, held: Held, waited: Duration) -> Error {
-        let Held { pinned, threads, unwritten } = held;
+    pub(crate) fn no_frames_as(&self, held: UnavailableFrames, waited: Duration) -> Error {
+        let UnavailableFrames { pinned, threads, unwritten } = held;
         let write_error = if unwritten > 0 { self.write_error.lock().clone() } else { None };
         let (capacity, given_out) = (self.supply().capacity(), self.supply().given_out());
         Error::NoFrames { pinned, threads, unwritten, given_out, capacity, waited, write_error }

@@ -63,7 +63,7 @@ impl Expired {
     /// Begins to write the pages back while the device is not busy; `at_least_one` run also if it
     /// is. Waits for nothing: it is the I/O thread that gives buffers back. Gives after what time
     /// it goes on, unless it is done.
-    pub(crate) fn go_on(&mut self, core: &Core, mut at_least_one: bool) -> Option<Duration> {
+    pub(crate) fn resume(&mut self, core: &Core, mut at_least_one: bool) -> Option<Duration> {
         for _ in 0..LOOKS {
             let Some((file, from)) = &mut self.current else {
                 match self.files.pop() {

@@ -169,7 +169,7 @@ impl Fill {
         let (count, page_bytes) = (self.claims.len(), pages.memory().page_bytes());
         let (mut pin, ahead) = (None, self.ahead());
         // Their words have left the processor's cache during the transfer.
-        self.claims.iter().for_each(|claim| pages.frames().prefetch(claim.id()));
+        self.claims.iter().for_each(|claim| pages.frames().prefetch_word(claim.id()));
         for (at, mut claim) in self.claims.drain(..).enumerate() {
             // What the file has beyond its length, up to the end of a block, is zeros too.
             let from = bytes.saturating_sub(at * page_bytes);

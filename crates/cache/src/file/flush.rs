@@ -6,7 +6,7 @@ use crate::Error;
 use crate::error::Operation;
 use crate::file::{ChangingPages, Core};
 use crate::frames::State;
-use crate::latch::AloneGuard;
+use crate::latch::ExclusiveGuard;
 use crate::page::{ALL_PAGES, FrameId, PageNo, PageRange, joined};
 use crate::state::{DeviceLen, Failure, FileState};
 use crate::stats::Count;
@@ -96,7 +96,7 @@ impl Core {
     /// so.
     pub(crate) fn without_write_backs<T>(&self, file: &FileState, run: impl FnOnce() -> T) -> T {
         let done = {
-            let _alone = AloneGuard::new(&file.write_backs, self.waits(), self.reasons().file);
+            let _alone = ExclusiveGuard::new(&file.write_backs, self.waits(), self.reasons().file);
             run()
         };
         // Somebody may have wanted a frame and found the file's write-backs held up.
@@ -214,7 +214,7 @@ impl Core {
     /// in the index by then, so it is found; one whose read begins later finds the file cut.
     pub(crate) fn resize(&self, file: &Arc<FileState>, len: u64) -> Result<(), Error> {
         let page_bytes = self.memory().page_bytes() as u64;
-        let _writers = file.writers.alone(self.waits(), self.reasons().file);
+        let _writers = file.writers.lock_exclusive(self.waits(), self.reasons().file);
         let before = file.len();
         let (cut, len) = (len, file.rounded_len(len));
         self.write_zeros(file, cut..len.min(before))?;

@@ -13,7 +13,7 @@ use crate::file::{Core, Owner, PageMut, Source};
 use crate::foreign_code::is_in_foreign_code;
 use crate::page::{PageNo, PageRange};
 use crate::pages::{Copied, PageGuard, Peek, Torn};
-use crate::state::{Advice, Failure, FileState, OpenOptions, Streams};
+use crate::state::{Advice, Failure, FileState, OpenOptions, ReadStreams};
 
 /// A handle of an open file.
 ///
@@ -186,11 +186,11 @@ impl File {
             let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
             if at + to.len() == self.core().memory().page_bytes() {
                 // Its slot is there by the time that the reader gets to it.
-                self.core().pages.index.prefetch(self.file.key(page.next()));
+                self.core().pages.index.prefetch_slot(self.file.key(page.next()));
             }
             match self.core().pages.copy_out(self.file.key(page), at, to, goes_on) {
                 Copied::Page => {}
-                Copied::Unread => self.core().read_on(&self.file, page),
+                Copied::Unread => self.core().continue_readahead(&self.file, page),
                 Copied::Nothing => {
                     let pages = self.core().memory().pages_of(at, wanted - done);
                     let page = self.core().guard(&self.file, page, pages)?;
@@ -292,13 +292,13 @@ impl File {
         if try_overwrite(core, &self.file, offset, bytes, follows.is_some()) {
             let end = offset + bytes.len() as u64;
             Calls::Writes.note_end(follows, &self.file, end);
-            return self.end_write(offset..end).map(|()| bytes.len());
+            return self.write_through_if_asked(offset..end).map(|()| bytes.len());
         }
         let page_at = |offset| core.memory().locate(offset).0.0;
         let to_fill = page_at(offset)..page_at(offset + bytes.len() as u64);
         let fills = !to_fill.is_empty();
         let stream = if fills { core.join_stream(&self.file, &to_fill) } else { None };
-        let inside = self.file.enter_writers(&core.pages);
+        let writers = self.file.lock_writers_shared(&core.pages);
         // The stream, as long as pages are written many at a time.
         let mut together = stream;
         let (mut done, mut goes_on) = (0, follows.is_some() && core.memory().locate(offset).1 > 0);
@@ -318,7 +318,7 @@ impl File {
             let part = (bytes.len() - done).min(core.memory().page_bytes() - at);
             if fills {
                 // It is there by the time that the next page of the stream is written.
-                core.pages.index.prefetch(self.file.key(page.next()));
+                core.pages.index.prefetch_slot(self.file.key(page.next()));
             }
             let bytes = &bytes[done..done + part];
             match core.write_page(&self.file, page, at, bytes, stream, goes_on) {
@@ -335,11 +335,11 @@ impl File {
         if is_any_filled {
             core.write_behind(&self.file, filled);
         }
-        drop(inside);
+        drop(writers);
         if is_any_filled {
             core.flush_behind(&self.file);
         }
-        self.end_write(offset..offset + done as u64)?;
+        self.write_through_if_asked(offset..offset + done as u64)?;
         Ok(done)
     }
 
@@ -472,7 +472,7 @@ impl File {
             let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
             match self.core().pages.copy_out(self.file.key(page), at, to, goes_on) {
                 Copied::Page => {}
-                Copied::Unread => self.core().read_on(&self.file, page),
+                Copied::Unread => self.core().continue_readahead(&self.file, page),
                 Copied::Nothing => {
                     let pages = self.core().memory().pages_of(at, wanted - done);
                     let page = self.core().guard_async(&self.file, page, pages).await?;
@@ -609,9 +609,9 @@ impl File {
     pub fn advise(&self, advice: Advice) {
         // In a child of fork(2) the locks may be held for ever, and there are no misses.
         if !self.core().fork().is_forked() {
-            *self.file.streams.lock() = Streams::new(advice);
+            *self.file.read_streams.lock() = ReadStreams::new(advice);
             self.file.no_reuse.store(advice == Advice::NoReuse, Ordering::Relaxed);
-            self.file.filled.lock().advice = advice;
+            self.file.write_streams.lock().advice = advice;
         }
     }
 
@@ -651,7 +651,7 @@ impl File {
     }
 
     /// These bytes were written. A handle that writes through returns when the device has them.
-    pub(crate) fn end_write(&self, range: Range<u64>) -> Result<(), Error> {
+    pub(crate) fn write_through_if_asked(&self, range: Range<u64>) -> Result<(), Error> {
         if !self.write_through {
             return Ok(());
         }

@@ -51,7 +51,7 @@ impl File {
         if !reaches_end {
             return Ok(());
         }
-        let writers = self.file.writers.alone(core.waits(), core.reasons().file);
+        let writers = self.file.writers.lock_exclusive(core.waits(), core.reasons().file);
         core.without_write_backs(&self.file, || {
             let taken = self.take_length_of_device();
             // Wakers that are told next may wait for a writer.

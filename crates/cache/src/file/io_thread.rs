@@ -60,7 +60,7 @@ impl<'a> IoThread<'a> {
                 let again = fill.end(&core.pages, moved, deliver);
                 completing.end(core);
                 if let Some(again) = again {
-                    engine.go_on(core.memory(), at, again);
+                    engine.resubmit(core.memory(), at, again);
                 } else if let Some(pages) = ahead {
                     engine.end_ahead(at, pages);
                 }
@@ -97,7 +97,7 @@ impl<'a> IoThread<'a> {
         completing.give_up(core, engine, is_unfilled);
         completing.end_group(core);
         core.pages.notify_idle(usize::MAX);
-        core.supply().room.tell_all(core.waits());
+        core.supply().dirty_waiters.notify_all(core.waits());
     }
 
     /// If it is time, wakes the tasks whose deadline has come, gives others the frames of those
@@ -118,7 +118,7 @@ impl<'a> IoThread<'a> {
         if !expired.is_over() {
             let is_due = self.goes_on.has_passed(Timestamp::now());
             let before = if is_due { Deadline::NEVER } else { self.goes_on };
-            let after = expired.go_on(core, expiry || is_due);
+            let after = expired.resume(core, expiry || is_due);
             let until = |after| Deadline::after(after).earlier(before);
             self.goes_on = after.map_or(Deadline::NEVER, until);
         }

@@ -35,7 +35,7 @@ use crate::frames::State;
 use crate::io::Engine;
 use crate::page::{ALL_PAGES, PageNo};
 use crate::state::table::Lock;
-use crate::state::{Direct, FileState, OpenOptions, Remains};
+use crate::state::{CarriedOver, Direct, FileState, OpenOptions};
 
 /// Between two looks at a lock that somebody else holds.
 const LOCK_PAUSE_MIN: Duration = Duration::from_millis(1);
@@ -182,15 +182,15 @@ impl Core {
         }
         let written = if file.writable { self.write_back_for_good(file) } else { Ok(()) };
         // Unclean pages were written back by now, or given up with an error.
-        let (mut remains, lost) = self.remains_of(file);
+        let (mut carried_over, lost) = self.carried_over_of(file);
         // Padding that could not be cut off, too.
-        remains.lost = remains.lost.or(written.as_ref().err().cloned());
+        carried_over.lost = carried_over.lost.or(written.as_ref().err().cloned());
         // Those beyond the end will be given up for others, as all that nobody wants; but one that
         // a forgotten guard has counts as unwritten.
         let pages = file.len().div_ceil(self.memory().page_bytes() as u64);
         let end = if file.unwritten.pages.load(Ordering::Relaxed) > 0 { u64::MAX } else { pages };
         self.drop_pages(file, 0..end, ChangingPages::Skipped);
-        let lock = self.files.forget(file, remains);
+        let lock = self.files.forget(file, carried_over);
         // A device may go on for ever with what an I/O thread that died has left under way.
         if !self.io.engine.as_ref().is_some_and(Engine::is_over) {
             self.io.device.close(file.device_file);
@@ -204,7 +204,7 @@ impl Core {
     /// What a file that is being closed leaves to its next opening, and the error if that is pages
     /// that could not be written. Of one that a forgotten guard has, nobody knows whether it had
     /// been.
-    fn remains_of(&self, file: &FileState) -> (Remains, Result<(), Error>) {
+    fn carried_over_of(&self, file: &FileState) -> (CarriedOver, Result<(), Error>) {
         let unclean: Vec<PageNo> = file.unclean.lock().iter().collect();
         let is_lost = |page: &PageNo| {
             let word = self.pages.word_of(file.key(*page));
@@ -224,9 +224,9 @@ impl Core {
         let is_unflushed = !unclean.is_empty() || durability.is_unflushed();
         let lost_durability = || {
             let error = || Error::LostDurability { file: file.path.clone() };
-            durability.is_lost_unheard().then(error)
+            durability.has_unreported_loss().then(error)
         };
-        let lost = lost.or_else(|| durability.lost_unheard()).or_else(lost_durability);
-        (Remains { is_unflushed, lost }, outcome)
+        let lost = lost.or_else(|| durability.unreported_loss()).or_else(lost_durability);
+        (CarriedOver { is_unflushed, lost }, outcome)
     }
 }

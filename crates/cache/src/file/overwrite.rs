@@ -4,8 +4,8 @@
 //! beyond what is written, neither its length nor the bound on unwritten pages changes. So nothing
 //! but the page's word does: dirty, changing, dirty. All else takes the way of `change.rs`.
 //!
-//! The caller is not inside `file.writers`. One who is alone there, and drops or replaces pages,
-//! excludes it by the page's word:
+//! The caller does not hold `file.writers`. One who has it exclusively, and drops or replaces
+//! pages, excludes this by the page's word:
 //!
 //! ```text
 //!  writes to a dirty page                     cuts the file, or punches a hole

@@ -15,7 +15,7 @@ use unherd_sys::primitives::{Arc, thread};
 use crate::Error;
 use crate::file::Core;
 use crate::frames::Claim;
-use crate::latch::InsideGuard;
+use crate::latch::SharedGuard;
 use crate::page::{PageKey, PageNo};
 use crate::state::FileState;
 use crate::state::holds::HoldBefore;
@@ -44,7 +44,7 @@ pub struct PageMut<'a> {
     /// There until the guard is dropped.
     claim: Option<Claim>,
     /// Left after the page was published.
-    inside: Option<InsideGuard<'a>>,
+    writers: Option<SharedGuard<'a>>,
     /// What was there before each write, and where.
     undo: Vec<(usize, Box<[u8]>)>,
     undo_bytes: usize,
@@ -80,7 +80,7 @@ impl<'a> PageMut<'a> {
         file: &'a Arc<FileState>,
         page: PageNo,
     ) -> Result<Self, Error> {
-        let inside = file.enter_writers(&core.pages);
+        let writers = file.lock_writers_shared(&core.pages);
         let key = file.key(page);
         let claim = core.claim_page(file, key, false, None)?;
         OwnPage::new(file, key).begin();
@@ -89,7 +89,7 @@ impl<'a> PageMut<'a> {
             file,
             key,
             claim: Some(claim),
-            inside: Some(inside),
+            writers: Some(writers),
             undo: Vec::new(),
             undo_bytes: 0,
             end: 0,
@@ -273,7 +273,7 @@ impl Drop for PageMut<'_> {
         if self.core.fork().is_forked() {
             // The parent holds the page, too, and publishes it there. Those whom the latch would
             // wake are there as well, and the lock under which they wait may be held for ever.
-            return std::mem::forget(self.inside.take());
+            return std::mem::forget(self.writers.take());
         }
         OwnPage::new(self.file, self.key).end();
         if self.undo.is_empty() {

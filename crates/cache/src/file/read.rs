@@ -50,7 +50,7 @@ impl Core {
         match self.pages.try_hit(file.key(page)) {
             Some(hit) => {
                 if hit.was_unread {
-                    self.read_on(file, page);
+                    self.continue_readahead(file, page);
                 }
                 Ok(hit.pin)
             }
@@ -86,7 +86,7 @@ impl Core {
         loop {
             match self.look_up(file, key, waited)? {
                 Lookup::Here(pin) => {
-                    self.read_on(file, page);
+                    self.continue_readahead(file, page);
                     return Ok(pin);
                 }
                 Lookup::Busy(busy) => {
@@ -165,7 +165,7 @@ impl Core {
                 if waited < self.frame_wait - self.frame_wait / LAST_PART {
                     return Ok(Some(began));
                 }
-                Err(self.no_frames_as(self.supply().held_as_told(), waited))
+                Err(self.no_frames_as(self.supply().latest_unavailable(), waited))
             }
             WakeMessage::ReadFailed(_, errno) => Err(self.read_error(file, key, errno)),
         }
@@ -192,7 +192,7 @@ impl Core {
         // Foreign code may run on the thread that ends what is queued. And that one thread would
         // run the hook for all, or copy from the kernel's cache.
         let may_queue = file.direct && file.hook.is_none() && !is_in_foreign_code();
-        if let Some(_own) = engine.try_begin_own_read(self.memory(), may_queue) {
+        if let Some(_own) = engine.try_begin_blocking_read(self.memory(), may_queue) {
             return self.read_in_thread(run);
         }
         match Ticket::begin(&self.pages, engine, run, first) {
@@ -249,7 +249,7 @@ impl Core {
         match self.pages.try_peek(file.key(page), &mut look) {
             Seen::Whole { seen: Ok(value), was_unread } => {
                 if was_unread {
-                    self.read_on(file, page);
+                    self.continue_readahead(file, page);
                 }
                 Ok(value)
             }

@@ -17,7 +17,7 @@ use crate::frames::Claim;
 use crate::io::TransferError;
 use crate::page::{PageKey, PageNo};
 use crate::state::FileState;
-use crate::state::readahead::{Limits, asks, behind, step_len};
+use crate::state::readahead::{Limits, behind, is_readahead_trigger, step_len};
 use crate::state::runs::{Engine, Fill};
 
 impl Core {
@@ -42,7 +42,7 @@ impl Core {
         let was_read = |page| self.was_read(file, page);
         let wanted = wanted.clamp(1, limits.run);
         let ahead = || self.most_ahead();
-        let plan = file.streams.lock().miss(page, wanted, limits, ahead, was_read, possible);
+        let plan = file.read_streams.lock().miss(page, wanted, limits, ahead, was_read, possible);
         let pages = next(plan.pages);
         let claims = self.try_take_run_of(file, page, pages);
         // Where frames are scarce, none are taken for what nobody has asked for.
@@ -60,8 +60,8 @@ impl Core {
     /// A page was used for the first time that had been brought in ahead, or that the caller has
     /// waited for: the next window of its stream, if it is time.
     #[inline]
-    pub(crate) fn read_on(&self, file: &Arc<FileState>, page: PageNo) {
-        if asks(page.0, self.step_len()) {
+    pub(crate) fn continue_readahead(&self, file: &Arc<FileState>, page: PageNo) {
+        if is_readahead_trigger(page.0, self.step_len()) {
             self.ask(file, page);
         }
     }
@@ -75,7 +75,7 @@ impl Core {
         let Some(engine) = self.engine_to_read_ahead() else { return };
         let file_pages = self.file_pages(file);
         let limits = self.limits(file_pages);
-        let ahead = file.streams.lock().used(page.0, limits, || self.most_ahead());
+        let ahead = file.read_streams.lock().used(page.0, limits, || self.most_ahead());
         if let Some(ahead) = ahead {
             self.read_ahead(engine, file, ahead.ranges(limits.run, file_pages));
         }
@@ -153,7 +153,7 @@ impl Core {
 
     /// How many of the pages are missing, from the first on.
     pub(crate) fn missing(&self, file: &FileState, pages: Range<u64>) -> u64 {
-        self.pages.index.prefetch_run(file.id, pages.clone());
+        self.pages.index.prefetch_slots(file.id, pages.clone());
         pages.take_while(|&page| self.is_missing(file, page)).count() as u64
     }
 

@@ -19,7 +19,7 @@ use crate::stats::Count;
 const BYTES_MAX: usize = 4 << 20;
 
 /// What came of missing pages that were to be read so.
-enum Begun {
+enum UncachedPiece {
     /// These bytes were read, of whole pages.
     Read(usize),
     /// The first is there.
@@ -89,13 +89,13 @@ impl File {
                 to.len()
             } else {
                 match core.read_missing(&self.file, page, to) {
-                    Begun::Read(bytes) => {
+                    UncachedPiece::Read(bytes) => {
                         done += bytes;
                         continue;
                     }
-                    Begun::There => page_bytes,
+                    UncachedPiece::There => page_bytes,
                     // Of several that read the same, one then reads for all.
-                    Begun::Refused => BYTES_MAX,
+                    UncachedPiece::Refused => BYTES_MAX,
                 }
             };
             let to_len = usual.min(to.len());
@@ -112,22 +112,23 @@ impl File {
 
 impl Core {
     /// Reads pages from `first` on to `to`, whole ones, as far as they are missing.
-    fn read_missing(&self, file: &Arc<FileState>, first: PageNo, to: &mut [u8]) -> Begun {
+    fn read_missing(&self, file: &Arc<FileState>, first: PageNo, to: &mut [u8]) -> UncachedPiece {
         let (page_bytes, key) = (self.memory().page_bytes(), file.key(first));
         // As of now.
         let whole_pages = || (file.len() / page_bytes as u64).saturating_sub(first.0);
         let most = whole_pages().min((to.len().min(BYTES_MAX) / page_bytes) as u64);
         if most == 0 || self.pages.index.lookup(key).is_some() || self.fork().is_forked() {
-            return Begun::There;
+            return UncachedPiece::There;
         }
         let announced = self.pages.announce_run(key, most);
         // Who has cut the file before it could find them announced does not wait for them.
         let bytes = announced.len().min(whole_pages()) as usize * page_bytes;
         if bytes == 0 {
-            return Begun::Refused;
+            return UncachedPiece::Refused;
         }
         // Counts as something that the device has to do: see `Engine::may_read_ahead`.
-        let _own = self.io.engine.as_ref().map(|it| it.try_begin_own_read(self.memory(), false));
+        let _own =
+            self.io.engine.as_ref().map(|it| it.try_begin_blocking_read(self.memory(), false));
         let (offset, to) = (self.memory().offset(first), &mut to[..bytes]);
         let read = loop {
             match read_into(&*self.io.device, file.device_file, offset, to) {
@@ -144,12 +145,12 @@ impl Core {
             self.counters().add(Count::IoErrors, 1);
         }
         match read.map_or(0, |read| read.min(bytes) / page_bytes) {
-            0 => Begun::Refused,
+            0 => UncachedPiece::Refused,
             pages => {
                 for count in [Count::Misses, Count::Reads, Count::UncachedReads] {
                     self.counters().add(count, pages as u64);
                 }
-                Begun::Read(pages * page_bytes)
+                UncachedPiece::Read(pages * page_bytes)
             }
         }
     }

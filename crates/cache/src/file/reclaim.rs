@@ -28,7 +28,7 @@ use crate::state::durability::RETRY_AFTER;
 
 /// How long a thread waits for a frame, at least, before it is overdue. With twice that the longest
 /// random write of 512 threads is a fifth longer.
-const PATIENCE: Duration = Duration::from_millis(50);
+const OVERDUE_AFTER: Duration = Duration::from_millis(50);
 
 /// What is preallocated is one of this many parts of the frames at most.
 const PREALLOCATED_PARTS: usize = 8;
@@ -62,7 +62,7 @@ impl Core {
     pub(crate) fn try_take_frame(&self, key: PageKey) -> Option<Claim> {
         match self.pages.search(key) {
             Found::Frame { claim, dirty } => {
-                self.write_ahead(dirty);
+                self.preclean(dirty);
                 Some(claim)
             }
             Found::ToWrite { .. } | Found::Nothing => None,
@@ -81,7 +81,7 @@ impl Core {
             return self.try_take_frame(key).into_iter().collect();
         }
         let (claims, dirty) = self.pages.try_take_run(key, wanted);
-        self.write_ahead(dirty);
+        self.preclean(dirty);
         claims
     }
 
@@ -95,7 +95,7 @@ impl Core {
         most: usize,
         mut each: impl FnMut(Claim),
     ) {
-        let (taken, left) = file.filled.lock().take_frames(at, key.page.0, most, &mut each);
+        let (taken, left) = file.write_streams.lock().take_frames(at, key.page.0, most, &mut each);
         self.files.free_left(left, &self.pages);
         let Err(batch) = taken else { return };
         let batch = batch.max(most);
@@ -108,13 +108,13 @@ impl Core {
         if !rest.is_empty() {
             self.files.preallocated.fetch_add(rest.len(), Ordering::Relaxed);
             rest.reverse();
-            file.filled.lock().put_frames(at, key.page.0 + most as u64, rest);
+            file.write_streams.lock().put_frames(at, key.page.0 + most as u64, rest);
             // The fence that this has is the one that counts.
             if !self.supply().waiters.is_empty() {
                 self.files.give_back_preallocated(file, &self.pages);
             }
         }
-        self.write_ahead(dirty);
+        self.preclean(dirty);
         claims.into_iter().for_each(each);
     }
 
@@ -133,7 +133,7 @@ impl Core {
     /// Up to `wanted` empty frames of a pool, for no page, also if somebody waits for a frame.
     pub(crate) fn take_from_pool(&self, pool: usize, wanted: usize) -> Vec<Claim> {
         let (claims, dirty) = self.pages.take_from_pool(pool, wanted);
-        self.write_ahead(dirty);
+        self.preclean(dirty);
         claims
     }
 
@@ -178,7 +178,7 @@ impl Core {
                 Attempt::Wait { seen, until, throttled } => (seen, until, throttled),
             };
             // No time passes in a simulation.
-            let is_late = || cfg!(shuttle) || Timestamp::now().since(began) >= PATIENCE;
+            let is_late = || cfg!(shuttle) || Timestamp::now().since(began) >= OVERDUE_AFTER;
             let is_overdue = was_woken && is_late();
             let wait = Wait::new(self.reasons().frame).deadline(Deadline::at(until));
             let outcome = self.supply().waiters.wait(self.waits(), seen, is_overdue, wait);
@@ -218,7 +218,7 @@ impl Core {
             }
             match found {
                 Found::Frame { claim, dirty } => {
-                    self.write_ahead(dirty);
+                    self.preclean(dirty);
                     return Attempt::Frame(claim);
                 }
                 Found::ToWrite { frame, has_failed } if Timestamp::now() < attempts.end => {

@@ -51,7 +51,7 @@ impl File {
         self.check_write()?;
         self.file.check_has_no_own_page()?;
         self.punch(range.clone())?;
-        self.end_write(range)
+        self.write_through_if_asked(range)
     }
 
     /// Has the file system reserve blocks for the bytes in `range` (fallocate(2)), so that writes
@@ -87,7 +87,7 @@ impl File {
         if range.is_empty() {
             return Ok(());
         }
-        let writers = file.writers.alone(core.waits(), core.reasons().file);
+        let writers = file.writers.lock_exclusive(core.waits(), core.reasons().file);
         core.without_write_backs(file, || {
             let allocated = self.allocate_alone(range.start..file.rounded_len(range.end));
             // Wakers that are told next may wait for a writer.
@@ -98,7 +98,7 @@ impl File {
 
     fn punch(&self, range: Range<u64>) -> Result<(), Error> {
         let (core, file) = (self.core(), &self.file);
-        let _writers = file.writers.alone(core.waits(), core.reasons().file);
+        let _writers = file.writers.lock_exclusive(core.waits(), core.reasons().file);
         let page_bytes = core.memory().page_bytes() as u64;
         let len = file.len();
         let range = range.start..range.end.min(len);

@@ -10,11 +10,11 @@ use unherd_sys::{Deadline, Timestamp};
 use crate::Error;
 use crate::file::Core;
 use crate::frames::Word;
-use crate::frames::room::{BUSY, is_handed_room};
+use crate::frames::dirty_waiters::{BUSY, is_handed_reservation};
 use crate::page::PageNo;
 use crate::state::FileState;
+use crate::state::dirty_limit::{DirtyReservation, tag_of};
 use crate::state::durability::RETRY_AFTER;
-use crate::state::room::{Reserved, tag_of};
 use crate::stats::Count;
 
 /// Unclean pages that are looked at under one lock.
@@ -46,20 +46,20 @@ impl Core {
     /// # Errors
     /// That of the file's writes, if they fail; [`Error::NoFrames`].
     #[cold]
-    pub(crate) fn make_room(
+    pub(crate) fn wait_for_dirty_limit(
         &self,
         file: &Arc<FileState>,
-        reserved: &mut Reserved<'_>,
+        reserved: &mut DirtyReservation<'_>,
     ) -> Result<(), Error> {
         let began = Timestamp::now();
         let end = began.after(self.frame_wait);
-        let (waiters, tag) = (&self.supply().room, tag_of(file));
+        let (waiters, tag) = (&self.supply().dirty_waiters, tag_of(file));
         let _entered = waiters.enter();
-        let (mut was_told, mut has_begun, mut is_over) = (false, false, false);
+        let (mut was_notified, mut has_begun, mut is_over) = (false, false, false);
         'look: loop {
-            let seen = waiters.told();
-            if self.files.has_room(self.supply(), file, 1) && reserved.reserve(1) {
-                self.leave_room(was_told, has_begun);
+            let seen = waiters.epoch();
+            if self.files.fits_dirty_limit(self.supply(), file, 1) && reserved.reserve(1) {
+                self.leave_dirty_waiters(was_notified, has_begun);
                 return Ok(());
             }
             let now = Timestamp::now();
@@ -68,8 +68,8 @@ impl Core {
                 error = Some(self.no_frames(now.since(began)));
             }
             if let Some(error) = error {
-                if was_told {
-                    self.files.hand_out_room(self.supply(), 1);
+                if was_notified {
+                    self.files.hand_out_reservations(self.supply(), 1);
                 }
                 return Err(error);
             }
@@ -78,9 +78,9 @@ impl Core {
             let mut own = Some(file);
             // The device is to be busy while this thread sleeps.
             let (written, state) = loop {
-                let written = self.write_for_room(own);
+                let written = self.write_for_dirty_limit(own);
                 if written == Written::Some && self.io.engine.is_none() {
-                    was_told = false;
+                    was_notified = false;
                     continue 'look;
                 }
                 has_begun |= written == Written::Some;
@@ -90,7 +90,7 @@ impl Core {
                 // What fails is not repeated here.
                 own = Some(file).filter(|file| !file.unwritten.is_failing());
             };
-            if !has_begun && was_told {
+            if !has_begun && was_notified {
                 self.waits().note_needless(self.reasons().frame);
             }
             // Nobody is told when the writes of a file may be tried again.
@@ -99,10 +99,10 @@ impl Core {
             let wait = Wait::new(self.reasons().frame).deadline(Deadline::at(until)).tag(tag);
             let outcome = waiters.wait(self.waits(), seen, wait);
             self.note_throttled(state, outcome);
-            was_told = matches!(outcome, Outcome::Woken(_));
-            if is_handed_room(outcome) {
+            was_notified = matches!(outcome, Outcome::Woken(_));
+            if is_handed_reservation(outcome) {
                 reserved.pages = 1;
-                self.leave_room(was_told, has_begun);
+                self.leave_dirty_waiters(was_notified, has_begun);
                 return Ok(());
             }
             // It looks once more then; not by the clock, which stands still in a simulation.
@@ -111,9 +111,9 @@ impl Core {
     }
 
     /// A waiter takes room, and leaves; whether it was told before, and has begun a write since.
-    fn leave_room(&self, was_told: bool, has_begun: bool) {
+    fn leave_dirty_waiters(&self, was_notified: bool, has_begun: bool) {
         let is_writing = has_begun && self.supply().waiters.writing() > 0;
-        self.supply().room.leave(self.waits(), was_told, is_writing);
+        self.supply().dirty_waiters.leave(self.waits(), was_notified, is_writing);
     }
 
     /// To be called just before the sleep. None if the device could have more to do by now: then
@@ -147,12 +147,12 @@ impl Core {
     /// Begins to write a page of any file back, unless the device is busy. For one that waits for a
     /// frame.
     pub(crate) fn keep_busy(&self) -> bool {
-        !self.supply().is_busy() && self.write_for_room(None) == Written::Some
+        !self.supply().is_busy() && self.write_for_dirty_limit(None) == Written::Some
     }
 
     /// Writes a page back, or begins to, if there is one: of the file, or, where others leave it no
     /// room, of the one that has most.
-    fn write_for_room(&self, file: Option<&Arc<FileState>>) -> Written {
+    fn write_for_dirty_limit(&self, file: Option<&Arc<FileState>>) -> Written {
         if let Some(written) = file.and_then(|file| self.write_page_of(file)) {
             return written;
         }
@@ -218,6 +218,6 @@ impl Core {
         (found.is_some_and(|frame| can_be_lent(self.frames().word(frame)))
             || self.pages.word_of(key).is_some_and(can_be_lent))
             && self.memory().offset(page) < file.len()
-            && !file.write_backs.is_shut()
+            && !file.write_backs.is_blocked()
     }
 }

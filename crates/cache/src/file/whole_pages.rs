@@ -13,7 +13,7 @@ use crate::file::steps;
 use crate::frames::{EXTENT, State};
 use crate::page::PageNo;
 use crate::state::FileState;
-use crate::state::room::Reserved;
+use crate::state::dirty_limit::DirtyReservation;
 use crate::stats::Count;
 
 /// The most bytes that are written at a time: for so long others wait for the first page.
@@ -25,7 +25,8 @@ impl Core {
     /// none if the first is there, or only that is missing. `None` where there are no frames, or
     /// there is no room: the rest of the call does better page by page.
     ///
-    /// Waits for nothing, but may begin to write a page back. The caller is inside `file.writers`.
+    /// Waits for nothing, but may begin to write a page back. The caller
+    /// holds `file.writers` shared.
     pub(crate) fn write_whole_pages(
         &self,
         file: &Arc<FileState>,
@@ -40,13 +41,13 @@ impl Core {
         if most < 2 {
             return Some(0);
         }
-        if !self.files.has_room(self.supply(), file, most) {
+        if !self.files.fits_dirty_limit(self.supply(), file, most) {
             return None;
         }
         let mut claims = Vec::with_capacity(most);
         self.take_for_stream(file, stream, file.key(page), most, |claim| claims.push(claim));
-        let mut room = Reserved::new(&self.files, self.supply(), file);
-        if claims.is_empty() || !room.reserve(claims.len()) {
+        let mut reserved = DirtyReservation::new(&self.files, self.supply(), file);
+        if claims.is_empty() || !reserved.reserve(claims.len()) {
             claims.into_iter().for_each(|claim| self.pages.free_frame(claim));
             return None;
         }
@@ -70,7 +71,7 @@ impl Core {
             steps::reach(self, steps::Step::WritePages, page);
             self.memory().write_pages(&mut claims, &bytes[..written * page_bytes]);
             file.grow(self.memory().offset(PageNo(page.0 + written as u64)));
-            let is_reserved = room.use_up(written);
+            let is_reserved = reserved.use_up(written);
             debug_assert!(is_reserved, "it was");
             self.end_changes(file, page, claims);
         }

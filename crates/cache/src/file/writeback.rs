@@ -15,14 +15,14 @@ use crate::error::Operation;
 use crate::file::Core;
 #[cfg(test)]
 use crate::file::steps;
-use crate::frames::{Lent, State, Word, try_for_a_moment};
+use crate::frames::{Lent, State, Word, spin_retry};
 use crate::io::{Moved, RunBuffer, TransferError};
 use crate::page::{ALL_PAGES, FrameId, PageKey, PageNo, PageRange};
 use crate::pages::{ShardGuard, Want};
 use crate::state::FileState;
-use crate::state::room::tag_of;
+use crate::state::dirty_limit::tag_of;
 use crate::state::runs::{Run, RunPages, WriteBack};
-use crate::state::write_behind::GoesOn;
+use crate::state::write_behind::Joined;
 use crate::stats::Count;
 
 /// A page whose write-back has begun.
@@ -58,7 +58,7 @@ enum By {
 }
 
 /// What became of a run, and of its buffer.
-enum Begun {
+enum WriteBackBegun {
     /// It was written, or that failed.
     Ended(RunBuffer),
     /// The I/O thread will put the buffer back.
@@ -66,7 +66,7 @@ enum Begun {
     /// The page is not there, not dirty, or the file's write-backs are held up.
     Refused(RunBuffer),
 }
-use Begun::{Ended, Refused, UnderWay};
+use WriteBackBegun::{Ended, Refused, UnderWay};
 
 /// The unclean pages of the ranges, each with its range, and that no write-back of it has begun.
 fn unclean_in<'r>(file: &FileState, ranges: &'r [PageRange]) -> Vec<(PageNo, &'r PageRange, bool)> {
@@ -76,7 +76,7 @@ fn unclean_in<'r>(file: &FileState, ranges: &'r [PageRange]) -> Vec<(PageNo, &'r
 }
 
 /// Writes pages of a file back, by buffers that it takes, and gives back in the end.
-struct Writer<'a> {
+struct FileCleaner<'a> {
     core: &'a Core,
     file: &'a Arc<FileState>,
     /// Who moves the runs.
@@ -88,7 +88,7 @@ struct Writer<'a> {
     refusals: u64,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> FileCleaner<'a> {
     fn new(core: &'a Core, file: &'a Arc<FileState>, by: By, most: usize) -> Self {
         Self { core, file, by, most, taken: Vec::with_capacity(most), refusals: 0 }
     }
@@ -145,10 +145,10 @@ impl<'a> Writer<'a> {
         is_begun
     }
 
-    /// As [`Writer::write_run`]. Waits under `write-back` and `file`.
+    /// As [`FileCleaner::write_run`]. Waits under `write-back` and `file`.
     fn write_page(&mut self, page: PageNo, within: &PageRange) -> bool {
         let buffer = self.next_buffer();
-        self.file.write_backs.enter(self.core.waits(), self.core.reasons().file);
+        self.file.write_backs.lock_shared(self.core.waits(), self.core.reasons().file);
         self.write_run(buffer, page, within)
     }
 
@@ -218,7 +218,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-impl Drop for Writer<'_> {
+impl Drop for FileCleaner<'_> {
     fn drop(&mut self) {
         self.give_back();
     }
@@ -250,7 +250,7 @@ impl Core {
         page: PageNo,
         buffer: RunBuffer,
     ) -> Result<(), RunBuffer> {
-        if !file.write_backs.try_enter() {
+        if !file.write_backs.try_lock_shared() {
             return Err(buffer);
         }
         match self.write_run_from(file, page, buffer, By::Queue, &ALL_PAGES) {
@@ -272,7 +272,7 @@ impl Core {
 
     /// With queued I/O: begins to write the page in `frame` back, if there is one, so that the
     /// policy finds it clean when it comes round again.
-    pub(crate) fn write_ahead(&self, frame: Option<FrameId>) {
+    pub(crate) fn preclean(&self, frame: Option<FrameId>) {
         if let Some(frame) = frame
             && self.io.engine.is_some()
         {
@@ -284,15 +284,15 @@ impl Core {
     /// before that waits for its turn under `write-back`, if it is to have one. The caller has
     /// entered nothing.
     pub(crate) fn join_stream(&self, file: &FileState, pages: &Range<u64>) -> Option<u64> {
-        let goes_on = file.filled.lock().go_on(pages);
-        if goes_on == GoesOn::InTurn {
+        let goes_on = file.write_streams.lock().join(pages);
+        if goes_on == Joined::AfterTurn {
             let (small, large, frames) = self.write_behind_pages();
             if small < large {
                 let turn = self.turns.begin(self.waits(), frames, self.reasons().write_back);
-                file.filled.lock().set_turn(turn);
+                file.write_streams.lock().set_turn(turn);
             }
         }
-        (goes_on != GoesOn::No).then_some(pages.start)
+        (goes_on != Joined::No).then_some(pages.start)
     }
 
     /// Pages were written to their ends: writes back what a stream has filled, or, with queued I/O
@@ -301,7 +301,7 @@ impl Core {
     pub(crate) fn write_behind(&self, file: &Arc<FileState>, pages: Range<u64>) {
         let (small, large, frames) = self.write_behind_pages();
         let run = {
-            let mut filled = file.filled.lock();
+            let mut filled = file.write_streams.lock();
             let has_turn = filled.turn().is_some_and(|turn| self.turns.has(frames, turn));
             filled.filled(pages, if has_turn { small.max(large) } else { small })
         };
@@ -310,24 +310,24 @@ impl Core {
             return;
         }
         let _writing = (small < large).then(|| self.turns.write(self.waits(), frames));
-        let mut writer = Writer::new(self, file, By::QueueIfIdle, 1);
+        let mut writer = FileCleaner::new(self, file, By::QueueIfIdle, 1);
         let mut page = run.start;
         while page < run.end {
             // KERNEL: a write that extends a file holds its inode's lock alone. io_uring gives each
             // such write a worker, and the workers spin for that lock. Nor is a busy device faster
             // for what is queued: this thread would wait with its next run all the same.
-            writer.by = if file.write_backs.has_any() { By::Caller } else { By::QueueIfIdle };
+            writer.by = if file.write_backs.has_shared() { By::Caller } else { By::QueueIfIdle };
             let buffer = writer.next_buffer();
-            if !file.write_backs.try_enter() {
+            if !file.write_backs.try_lock_shared() {
                 return writer.taken.push(buffer);
             }
             let end = run.end.min(page + self.written_pages_max(file) as u64);
-            self.pages.prefetch((page..end).map(|page| file.key(PageNo(page))));
+            self.pages.prefetch_words((page..end).map(|page| file.key(PageNo(page))));
             writer.write_run(buffer, PageNo(page), &ALL_PAGES);
             page = end;
         }
         if small < large {
-            file.filled.lock().note_run();
+            file.write_streams.lock().note_run();
         }
     }
 
@@ -358,13 +358,13 @@ impl Core {
         buffer: RunBuffer,
         by: By,
         within: &PageRange,
-    ) -> Begun {
+    ) -> WriteBackBegun {
         let period = file.durability.lock().period();
         let Some(loan) = self.lend(file, page, false, &mut None) else {
-            file.write_backs.leave(self.waits());
+            file.write_backs.unlock_shared(self.waits());
             return Refused(buffer);
         };
-        self.supply().waiters.begin_write();
+        self.supply().waiters.begin_write_back();
         let mut pages = WriteBack::new(file.clone(), page, period, buffer);
         pages.append([loan.lent]);
         pages.file_len = loan.file_len;
@@ -393,7 +393,7 @@ impl Core {
         };
         self.end_write_back(&mut pages, moved);
         let (buffer, written) = self.leave_write_back(pages);
-        self.end_write(written);
+        self.note_write_back_end(written);
         Ended(buffer)
     }
 
@@ -446,7 +446,7 @@ impl Core {
         let lend = || self.frames().lend(frame, generation);
         // Who writes to a dirty page again and again leaves it at rest for a moment at a time.
         let is_changing = |word: Word| word.state() == State::Changing;
-        let lent = try_for_a_moment(LOOKS_AT_CHANGES, is_changing, lend).ok()?;
+        let lent = spin_retry(LOOKS_AT_CHANGES, is_changing, lend).ok()?;
         // Not before: who changes the page in place makes the file longer before the change ends,
         // and has no lock then. Nor does the page grow meanwhile: a writer that puts a copy in its
         // place needs this lock first.
@@ -496,7 +496,7 @@ impl Core {
             self.fail_dirty_pages(file);
         }
         if !written {
-            self.supply().room.tell_file(self.waits(), tag_of(file));
+            self.supply().dirty_waiters.notify_file(self.waits(), tag_of(file));
         }
         if failed_pages {
             self.supply().note_dirty();
@@ -522,7 +522,7 @@ impl Core {
     /// puts the buffer back, or uses it again, and ends the write of that many pages.
     pub(crate) fn leave_write_back(&self, write_back: WriteBack) -> (RunBuffer, usize) {
         let WriteBack { file, first, pages, buffer, .. } = write_back;
-        file.write_backs.leave(self.waits());
+        file.write_backs.unlock_shared(self.waits());
         let pages_of_run = first.0..first.0 + pages as u64;
         self.pages.wake_pages(pages_of_run.map(|page| file.key(PageNo(page))));
         (buffer, pages)
@@ -541,9 +541,9 @@ impl Core {
     }
 
     /// A write-back of these pages has ended. Its waiters for room, and for frames, are told.
-    pub(crate) fn end_write(&self, pages: usize) {
-        self.pages.end_write(pages);
-        self.files.hand_out_room(self.supply(), pages);
+    pub(crate) fn note_write_back_end(&self, pages: usize) {
+        self.pages.end_write_back(pages);
+        self.files.hand_out_reservations(self.supply(), pages);
     }
 
     fn count_write_back(&self, file: &FileState, pages: usize, written: bool) {
@@ -577,9 +577,9 @@ impl Core {
         changing: ChangingPages,
     ) -> Vec<PageNo> {
         self.files.give_back_preallocated(file, &self.pages);
-        file.filled.lock().note_sync();
+        file.write_streams.lock().note_sync();
         let mut pages = unclean_in(file, ranges);
-        let mut writer = Writer::for_sync(self, file, self.who_writes(file, &pages));
+        let mut writer = FileCleaner::for_sync(self, file, self.who_writes(file, &pages));
         writer.begin(&mut pages);
         // Transfers end roughly in order: once the last one has ended, most others have, too.
         if let Some((page, within, _)) = pages.iter().rfind(|(.., begun)| *begun) {
@@ -599,7 +599,7 @@ impl Core {
     /// could go on with it.
     pub(crate) fn begin_sync(&self, file: &Arc<FileState>) {
         if self.io.engine.is_some() {
-            Writer::for_sync(self, file, By::Queue).begin(&mut unclean_in(file, &[ALL_PAGES]));
+            FileCleaner::for_sync(self, file, By::Queue).begin(&mut unclean_in(file, &[ALL_PAGES]));
         }
     }
 

@@ -146,8 +146,8 @@ struct Frame {
     /// The last time that the page was busy. Written and read under the page's shard lock; and
     /// written by who changes a dirty page again.
     generation: AtomicU32,
-    /// The thread that had the page last when nobody else had it; see [`Held::threads`]. Relaxed,
-    /// and for people only: nothing is decided by it.
+    /// The thread that had the page last when nobody else had it; see
+    /// [`UnavailableFrames::threads`]. Relaxed, and for people only: nothing is decided by it.
     holder: AtomicUsize,
 }
 
@@ -294,7 +294,7 @@ impl Lent {
 
 /// Frames that cannot be had, as a look at all of them has found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Held {
+pub(crate) struct UnavailableFrames {
     /// Those that are pinned or being changed.
     pub(crate) pinned: usize,
     /// Threads that took those: of each frame one is known, which took it when nobody else had it.
@@ -328,12 +328,12 @@ pub(crate) struct Frames {
 
 /// A look at a page without a pin: the frame, and its word as the look began.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Look<'a> {
+pub(crate) struct OptimisticRead<'a> {
     frame: &'a Frame,
     began: Word,
 }
 
-impl Look<'_> {
+impl OptimisticRead<'_> {
     /// Whether what was read of the frame since is what the page holds: nobody has written it
     /// meanwhile.
     #[inline(always)]
@@ -363,7 +363,7 @@ impl Look<'_> {
 
 /// Tries up to `looks` times, as long as the word in the way is one that `passes` soon.
 #[inline]
-pub(crate) fn try_for_a_moment<T>(
+pub(crate) fn spin_retry<T>(
     looks: usize,
     passes: impl Fn(Word) -> bool,
     attempt: impl Fn() -> Result<T, Word>,
@@ -405,7 +405,7 @@ impl Frames {
         &self.frames[id.index()]
     }
 
-    pub(crate) fn prefetch(&self, id: FrameId) {
+    pub(crate) fn prefetch_word(&self, id: FrameId) {
         prefetch(self.frame(id));
     }
 
@@ -446,7 +446,7 @@ impl Frames {
     }
 
     /// Looks at all frames.
-    pub(crate) fn held(&self) -> Held {
+    pub(crate) fn held(&self) -> UnavailableFrames {
         let (mut holders, mut unwritten) = (Vec::new(), 0);
         for frame in self.frames.iter() {
             let word = frame.load();
@@ -459,7 +459,7 @@ impl Frames {
         let pinned = holders.len();
         holders.sort_unstable();
         holders.dedup();
-        Held { pinned, threads: holders.len(), unwritten }
+        UnavailableFrames { pinned, threads: holders.len(), unwritten }
     }
 
     // Transitions of a frame's claim.
@@ -698,12 +698,12 @@ impl Frames {
     /// Begins to look at the page in a frame that the index has named, without a pin; `None` if it
     /// is not that of `key`, or may not be read.
     #[inline(always)]
-    pub(crate) fn begin_peek(&self, id: FrameId, key: PageKey) -> Option<Look<'_>> {
+    pub(crate) fn begin_peek(&self, id: FrameId, key: PageKey) -> Option<OptimisticRead<'_>> {
         let frame = self.frame(id);
         // ORDER[FRAME1]: Acquire; pairs with the Release in `update`: who sees the page published
         // reads nothing that is older.
         let began = Word(frame.word.load(Ordering::Acquire));
-        (began.is_readable() && frame.is_of(key)).then_some(Look { frame, began })
+        (began.is_readable() && frame.is_of(key)).then_some(OptimisticRead { frame, began })
     }
 
     /// The word of the page of `key` at some moment since the call began, if the frame has that

@@ -191,12 +191,12 @@ impl Drop for PoolGuard<'_> {
 /// Pages that were given up, on cache lines of their own.
 #[derive(Debug)]
 #[repr(align(128))]
-struct GivenUp(Ranked<Ghost, { rank::GIVEN_UP }>);
+struct GhostShard(Ranked<Ghost, { rank::GHOST }>);
 
 /// What is remembered of pages that were given up, one part of it locked at a time.
 struct Remembered<'a> {
-    parts: &'a [GivenUp],
-    locked: Option<(usize, RankedGuard<'a, Ghost, { rank::GIVEN_UP }>)>,
+    parts: &'a [GhostShard],
+    locked: Option<(usize, RankedGuard<'a, Ghost, { rank::GHOST }>)>,
 }
 
 impl Remembered<'_> {
@@ -236,7 +236,7 @@ pub(crate) struct Pools {
     of_cpu: Box<[u16]>,
     /// The pages that were given up last, by all pools, as one may come back to another: as many
     /// parts as there are pools, which pages are spread over.
-    given_up: Box<[GivenUp]>,
+    ghosts: Box<[GhostShard]>,
 }
 
 impl Pools {
@@ -282,9 +282,9 @@ impl Pools {
             }
         }
         let remembered_each = frames.div_ceil(places.len()) as u32;
-        let part = |_| GivenUp(Ranked::new(Ghost::new(remembered_each)));
+        let part = |_| GhostShard(Ranked::new(Ghost::new(remembered_each)));
         Self {
-            given_up: (0..places.len()).map(part).collect(),
+            ghosts: (0..places.len()).map(part).collect(),
             places,
             frames_each: each as u32,
             of_cpu: of_cpu.into_boxed_slice(),
@@ -335,7 +335,7 @@ impl Pools {
     }
 
     fn remembered(&self) -> Remembered<'_> {
-        Remembered { parts: &self.given_up, locked: None }
+        Remembered { parts: &self.ghosts, locked: None }
     }
 
     /// The pool of a frame.

@@ -7,10 +7,10 @@ use unherd_sync::{Token, WaitKey, WaitTable};
 use unherd_sys::Errno;
 use unherd_sys::primitives::{AtomicUsize, Mutex, Ordering};
 
-use crate::frames::room::{BUSY, RoomWaiters};
+use crate::frames::dirty_waiters::{BUSY, DirtyLimitWaiters};
 use crate::frames::usage::FrameUsage;
 use crate::frames::waiters::FrameWaiters;
-use crate::frames::{Alarm, Claim, FrameMemory, Frames, Held, Pin, Pools};
+use crate::frames::{Alarm, Claim, FrameMemory, Frames, Pin, Pools, UnavailableFrames};
 use crate::page::FrameId;
 
 /// All frames of a cache, their memory, and their waiters.
@@ -19,7 +19,7 @@ pub(crate) struct Supply {
     pub(crate) memory: FrameMemory,
     pub(crate) pools: Pools,
     pub(crate) waiters: FrameWaiters,
-    pub(crate) room: RoomWaiters,
+    pub(crate) dirty_waiters: DirtyLimitWaiters,
     /// None without an I/O thread: then there are no tasks.
     pub(crate) alarm: Option<Alarm>,
     usage: FrameUsage,
@@ -50,7 +50,7 @@ impl Supply {
             memory,
             pools,
             waiters: FrameWaiters::new(),
-            room: RoomWaiters::default(),
+            dirty_waiters: DirtyLimitWaiters::default(),
             alarm,
             usage: FrameUsage::default(),
             capacity: AtomicUsize::new(0),
@@ -172,7 +172,7 @@ impl Supply {
     }
 
     /// Who holds the frames: looks at all of them, or shares the look of another.
-    pub(crate) fn held(&self) -> Held {
+    pub(crate) fn held(&self) -> UnavailableFrames {
         self.usage.share(|| self.frames.held())
     }
 
@@ -195,7 +195,7 @@ impl Supply {
     }
 
     /// As [`Supply::held`], for one that is told by another, who has looked.
-    pub(crate) fn held_as_told(&self) -> Held {
+    pub(crate) fn latest_unavailable(&self) -> UnavailableFrames {
         self.usage.latest()
     }
 }

@@ -35,7 +35,7 @@ const PARTS: usize = 4;
 const WAKES_MAX: u32 = 2;
 
 /// How long a stream waits for its turn at most.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TURN_WAIT_MAX: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub(crate) struct Turns {
@@ -106,7 +106,7 @@ impl Turns {
         // No time passes in a model.
         let end = match cfg!(any(loom, shuttle)) {
             true => Deadline::NEVER,
-            false => Deadline::after(PATIENCE),
+            false => Deadline::after(TURN_WAIT_MAX),
         };
         let outcome = waits.wait(&WaitKey::of(self), are_many, Wait::new(reason).deadline(end));
         let begin = || Turn(self.begun.fetch_add(1, Ordering::Relaxed));
@@ -187,7 +187,9 @@ mod loom {
             };
             let waiters = [wait(), wait()];
             drop(runs);
-            waiters.into_iter().for_each(|waiter| drop(waiter.join().unwrap()));
+            for waiter in waiters {
+                let _turn = waiter.join().unwrap();
+            }
         });
     }
 }

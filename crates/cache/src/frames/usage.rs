@@ -20,7 +20,7 @@
 
 use unherd_sys::primitives::{AtomicU64, Mutex, Ordering};
 
-use crate::frames::Held;
+use crate::frames::UnavailableFrames;
 
 #[derive(Debug, Default)]
 pub(crate) struct FrameUsage {
@@ -29,12 +29,12 @@ pub(crate) struct FrameUsage {
     begun: AtomicU64,
     looking: Mutex<()>,
     /// Locked for a moment only.
-    last: Mutex<Held>,
+    last: Mutex<UnavailableFrames>,
 }
 
 impl FrameUsage {
     /// What is found by a look that begins now, or has begun since for another.
-    pub(crate) fn share(&self, look: impl FnOnce() -> Held) -> Held {
+    pub(crate) fn share(&self, look: impl FnOnce() -> UnavailableFrames) -> UnavailableFrames {
         self.answer(self.begun(), look)
     }
 
@@ -44,7 +44,7 @@ impl FrameUsage {
     }
 
     /// What was found by a look that began after it was asked for, when `asked` had begun.
-    fn answer(&self, asked: u64, look: impl FnOnce() -> Held) -> Held {
+    fn answer(&self, asked: u64, look: impl FnOnce() -> UnavailableFrames) -> UnavailableFrames {
         let _looking = self.looking.lock();
         if self.begun() == asked {
             self.begun.store(asked.wrapping_add(1), Ordering::Relaxed);
@@ -55,7 +55,7 @@ impl FrameUsage {
     }
 
     /// What the last look has found.
-    pub(crate) fn latest(&self) -> Held {
+    pub(crate) fn latest(&self) -> UnavailableFrames {
         *self.last.lock()
     }
 }
@@ -64,8 +64,8 @@ impl FrameUsage {
 mod tests {
     use super::*;
 
-    fn held(pinned: usize) -> Held {
-        Held { pinned, ..Held::default() }
+    fn held(pinned: usize) -> UnavailableFrames {
+        UnavailableFrames { pinned, ..UnavailableFrames::default() }
     }
 
     #[test]

@@ -90,16 +90,16 @@ const HELD_MAX: Duration = Duration::from_millis(5);
 /// A count on a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Alone(AtomicU32);
+struct PaddedCount(AtomicU32);
 
 #[derive(Debug, Default)]
 pub(crate) struct FrameWaiters {
     /// Threads and tasks that have entered. Each last unpin looks here.
-    waiting: Alone,
+    waiting: PaddedCount,
     /// How often waiters were told that frames became idle; wraps around.
-    idled: Alone,
+    idled: PaddedCount,
     /// Frames that became idle while somebody waited, and that no waiter was woken for.
-    held: Alone,
+    held: PaddedCount,
     /// Whether fewer waiters were woken than frames became idle, while pages were being written.
     left: AtomicBool,
     /// Write-backs that have begun. The last that ends sees to what is held, or left.
@@ -115,7 +115,7 @@ pub(crate) struct FrameWaiters {
 /// What is left to do for one that made frames idle.
 #[derive(Debug, Clone, Copy, Default)]
 #[must_use]
-pub(crate) struct Told {
+pub(crate) struct Notified {
     /// Frames are left: the caller hands idle frames to those that still wait.
     pub(crate) has_left: bool,
     /// A task was woken, which may never be polled: see `alarm.rs`.
@@ -177,8 +177,8 @@ impl FrameWaiters {
     /// The caller will search, and wait if it finds nothing.
     pub(crate) fn enter(&self) -> Entered<'_> {
         self.waiting.0.fetch_add(1, Ordering::Relaxed);
-        // ORDER[R1]: SeqCst fence (A); pairs with (B) in `is_empty`: the search that follows sees
-        // the frame, or the one who makes it idle sees this thread.
+        // ORDER[WAITER]: SeqCst fence (A); pairs with (B) in `is_empty`: the search that follows
+        // sees the frame, or the one who makes it idle sees this thread.
         fence(Ordering::SeqCst);
         Entered(self)
     }
@@ -190,9 +190,9 @@ impl FrameWaiters {
 
     /// Whether nobody waits. The caller has made a frame idle before.
     pub(crate) fn is_empty(&self) -> bool {
-        // ORDER[R1]: SeqCst fence (B); pairs with (A) in `enter`.
-        // ORDER[R4]: as a release fence it pairs with the Acquire in `release`, through the
-        // addition in `tell`.
+        // ORDER[WAITER]: SeqCst fence (B); pairs with (A) in `enter`.
+        // ORDER[LEFT]: as a release fence it pairs with the Acquire in `release`, through the
+        // addition in `notify`.
         fence(Ordering::SeqCst);
         self.waiting.0.load(Ordering::Relaxed) == 0
     }
@@ -201,15 +201,15 @@ impl FrameWaiters {
     /// before.
     #[inline]
     pub(crate) fn is_empty_after_rmw(&self) -> bool {
-        // ORDER[R1]: SeqCst fence (B), of which the read-modify-write is a part; pairs with (A) in
-        // `enter`.
+        // ORDER[WAITER]: SeqCst fence (B), of which the read-modify-write is a part; pairs with (A)
+        // in `enter`.
         fence_after_rmw();
         self.waiting.0.load(Ordering::Relaxed) == 0
     }
 
     /// What to pass to [`FrameWaiters::wait`]; taken before the search.
     pub(crate) fn idled(&self) -> u32 {
-        // ORDER[R2]: Acquire; pairs with the Release in `release`: one that sees its count also
+        // ORDER[IDLED]: Acquire; pairs with the Release in `release`: one that sees its count also
         // sees the frames that it is about.
         self.idled.0.load(Ordering::Acquire)
     }
@@ -251,18 +251,18 @@ impl FrameWaiters {
 
     /// Frames became idle: has waiters look, as many of them, or, while pages are being written,
     /// one for each batch of frames.
-    pub(crate) fn tell(&self, waits: &WaitTable<WaitKey>, frames: usize) -> Told {
+    pub(crate) fn notify(&self, waits: &WaitTable<WaitKey>, frames: usize) -> Notified {
         if frames == 0 || self.is_empty() {
-            return Told::default();
+            return Notified::default();
         }
         let frames = u32::try_from(frames).unwrap_or(u32::MAX).min(u32::MAX / 8);
         let before = self.held.0.fetch_add(frames, Ordering::Relaxed);
         if before + frames < self.batch() && self.is_young(before == 0) {
-            // ORDER[R3]: SeqCst fence (C); pairs with (D) in `end_write`: that sees what is held,
-            // or this sees that nothing is being written.
+            // ORDER[HELD]: SeqCst fence (C); pairs with (D) in `end_write_back`: that sees what is
+            // held, or this sees that nothing is being written.
             fence(Ordering::SeqCst);
             if self.writing.load(Ordering::Relaxed) > 0 {
-                return Told::default();
+                return Notified::default();
             }
         }
         self.release(waits)
@@ -287,23 +287,23 @@ impl FrameWaiters {
     }
 
     /// Has waiters look for what is held.
-    fn release(&self, waits: &WaitTable<WaitKey>) -> Told {
-        // ORDER[R4]: Acquire; pairs with fence (B) in `is_empty`, through the addition in `tell`:
-        // the frames may be another thread's.
+    fn release(&self, waits: &WaitTable<WaitKey>) -> Notified {
+        // ORDER[LEFT]: Acquire; pairs with fence (B) in `is_empty`, through the addition in
+        // `notify`: the frames may be another thread's.
         let held = self.held.0.swap(0, Ordering::Acquire);
         if held == 0 {
-            return Told::default();
+            return Notified::default();
         }
         let is_writing = self.writing.load(Ordering::Relaxed) > 0;
         let waiters = if is_writing { held.div_ceil(self.batch()) } else { held };
         if waiters < held {
-            // ORDER[R4]: Release; pairs with the Acquire in `take_left`, also through the swaps of
-            // others between: who takes it sees the frames of all.
+            // ORDER[LEFT]: Release; pairs with the Acquire in `take_left`, also through the swaps
+            // of others between: who takes it sees the frames of all.
             self.left.swap(true, Ordering::Release);
         }
-        // ORDER[R2]: Release; pairs with the Acquire in `idled`.
+        // ORDER[IDLED]: Release; pairs with the Acquire in `idled`.
         self.idled.0.fetch_add(1, Ordering::Release);
-        let mut told = Told::default();
+        let mut told = Notified::default();
         let overdue = waits.wake_with(&self.overdue_key(), waiters as usize, LOOK);
         let others = waiters - overdue.total() as u32;
         let mut to_wake = others;
@@ -318,9 +318,9 @@ impl FrameWaiters {
         if waiters == held {
             return told;
         }
-        // ORDER[R3]: SeqCst fence (C); pairs with (D) in `end_write`: that sees that frames are
-        // left, or this sees that nothing is being written. The wake has a fence as well, but does
-        // not promise it, so no model fails without this one.
+        // ORDER[HELD]: SeqCst fence (C); pairs with (D) in `end_write_back`: that sees that frames
+        // are left, or this sees that nothing is being written. The wake has a fence as well, but
+        // does not promise it, so no model fails without this one.
         fence(Ordering::SeqCst);
         told.has_left = self.writing.load(Ordering::Relaxed) == 0 && self.take_left();
         told
@@ -328,7 +328,7 @@ impl FrameWaiters {
 
     /// Whether frames are left; then the caller sees to it.
     fn take_left(&self) -> bool {
-        // ORDER[R4]: Acquire; pairs with the Release in `release`: the caller finds the frames.
+        // ORDER[LEFT]: Acquire; pairs with the Release in `release`: the caller finds the frames.
         self.left.load(Ordering::Relaxed) && self.left.swap(false, Ordering::Acquire)
     }
 
@@ -339,20 +339,20 @@ impl FrameWaiters {
     }
 
     /// A write-back begins.
-    pub(crate) fn begin_write(&self) {
+    pub(crate) fn begin_write_back(&self) {
         self.writing.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A write-back has ended, and its frames have become idle.
-    pub(crate) fn end_write(&self, waits: &WaitTable<WaitKey>, frames: usize) -> Told {
-        let told = self.tell(waits, frames);
+    pub(crate) fn end_write_back(&self, waits: &WaitTable<WaitKey>, frames: usize) -> Notified {
+        let told = self.notify(waits, frames);
         if self.writing.fetch_sub(1, Ordering::Relaxed) > 1 {
             return told;
         }
-        // ORDER[R3]: SeqCst fence (D); pairs with (C) in `tell` and in `release`.
+        // ORDER[HELD]: SeqCst fence (D); pairs with (C) in `notify` and in `release`.
         fence(Ordering::SeqCst);
         let released = self.release(waits);
-        Told {
+        Notified {
             has_left: told.has_left | released.has_left | self.take_left(),
             has_task: told.has_task | released.has_task,
         }
@@ -419,7 +419,7 @@ mod tests {
         let waiters = FrameWaiters::new();
         let reason = Reason::register("test-overdue");
         let tellings: [fn(&FrameWaiters, &WaitTable<WaitKey>); 2] = [
-            |waiters, waits| assert!(!waiters.tell(waits, 1).has_task),
+            |waiters, waits| assert!(!waiters.notify(waits, 1).has_task),
             |waiters, waits| assert!(waiters.hand(waits, Token(7))),
         ];
         for tell in tellings {
@@ -509,9 +509,9 @@ mod loom {
         }
 
         /// Tells, or ends a write-back with this many frames, and hands frames out if asked to.
-        fn end_write(&self, frames: usize) {
+        fn end_write_back(&self, frames: usize) {
             let Self { waits, waiters, idle } = self;
-            if waiters.end_write(waits, frames).has_left {
+            if waiters.end_write_back(waits, frames).has_left {
                 for word in (0..waiters.count()).map_while(|_| idle.iter().find(|word| claim(word)))
                 {
                     let handed = |key| waits.wake_with(&key, 1, HANDED) > 0;
@@ -549,7 +549,7 @@ mod loom {
     fn store_and_tell(scene: &Scene, word: &AtomicU32) {
         word.store(1, Ordering::Relaxed);
         assert!(
-            !scene.waiters.tell(&scene.waits, 1).has_left,
+            !scene.waiters.notify(&scene.waits, 1).has_left,
             "nothing is being written, or it is held"
         );
     }
@@ -558,7 +558,7 @@ mod loom {
     fn count_and_look(scene: &Scene, word: &AtomicU32) {
         word.fetch_add(1, Ordering::Relaxed);
         if !scene.waiters.is_empty_after_rmw() {
-            assert!(!scene.waiters.tell(&scene.waits, 1).has_left, "nothing is being written");
+            assert!(!scene.waiters.notify(&scene.waits, 1).has_left, "nothing is being written");
         }
     }
 
@@ -594,14 +594,14 @@ mod loom {
     fn a_held_frame_ends_the_wait_when_writing_ends() {
         check(4, || {
             let scene = Arc::new(Scene::with_batch(2));
-            scene.waiters.begin_write();
+            scene.waiters.begin_write_back();
             let waiter = {
                 let scene = scene.clone();
                 thread::spawn(move || scene.take(1))
             };
             let writer = {
                 let scene = scene.clone();
-                thread::spawn(move || scene.end_write(0))
+                thread::spawn(move || scene.end_write_back(0))
             };
             store_and_tell(&scene, &scene.idle[0]);
             writer.join().unwrap();
@@ -614,15 +614,15 @@ mod loom {
     fn the_last_write_back_tells_of_all_frames() {
         check(2, || {
             let scene = Arc::new(Scene::with_batch(3));
-            scene.waiters.begin_write();
-            scene.waiters.begin_write();
+            scene.waiters.begin_write_back();
+            scene.waiters.begin_write_back();
             let waiter = {
                 let scene = scene.clone();
                 thread::spawn(move || scene.take(2))
             };
             let end = |scene: &Scene, frame: usize| {
                 scene.idle[frame].store(1, Ordering::Relaxed);
-                scene.end_write(1);
+                scene.end_write_back(1);
             };
             let writer = {
                 let scene = scene.clone();
@@ -639,14 +639,14 @@ mod loom {
     fn who_is_left_is_handed_a_frame_when_writing_ends() {
         check(2, || {
             let scene = Arc::new(Scene::with_batch(2));
-            scene.waiters.begin_write();
+            scene.waiters.begin_write_back();
             let waiter = || {
                 let scene = scene.clone();
                 thread::spawn(move || scene.take(1))
             };
             let waiters = [waiter(), waiter()];
             scene.idle.iter().for_each(|word| word.store(1, Ordering::Relaxed));
-            scene.end_write(2);
+            scene.end_write_back(2);
             waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
         });
     }
@@ -656,8 +656,8 @@ mod loom {
     fn the_other_end_of_writing_sees_who_is_left() {
         check(2, || {
             let scene = Arc::new(Scene::with_batch(2));
-            scene.waiters.begin_write();
-            scene.waiters.begin_write();
+            scene.waiters.begin_write_back();
+            scene.waiters.begin_write_back();
             // The other waiter, who does not look again.
             let _entered = scene.waiters.enter();
             let waiter = {
@@ -667,14 +667,14 @@ mod loom {
             let writer = {
                 let scene = scene.clone();
                 thread::spawn(move || {
-                    let hands_out = scene.waiters.end_write(&scene.waits, 0).has_left;
+                    let hands_out = scene.waiters.end_write_back(&scene.waits, 0).has_left;
                     let finds = |word: &AtomicU32| word.load(Ordering::Relaxed) > 0;
                     assert!(!hands_out || scene.idle.iter().all(finds));
                     hands_out
                 })
             };
             scene.idle.iter().for_each(|word| word.store(1, Ordering::Relaxed));
-            let here = scene.waiters.end_write(&scene.waits, 2).has_left;
+            let here = scene.waiters.end_write_back(&scene.waits, 2).has_left;
             let there = writer.join().unwrap();
             assert!(here != there, "one of them hands frames out");
             waiter.join().unwrap();
@@ -682,7 +682,7 @@ mod loom {
     }
 
     /// Which frames one sees that is to hand them out.
-    fn seen(scene: &Scene, told: Told) -> [bool; 2] {
+    fn seen(scene: &Scene, told: Notified) -> [bool; 2] {
         scene.idle.each_ref().map(|word| told.has_left && word.load(Ordering::Relaxed) == 1)
     }
 
@@ -692,7 +692,7 @@ mod loom {
     fn who_hands_out_what_two_have_left_sees_all() {
         check(3, || {
             let scene = Arc::new(Scene::with_batch(2));
-            scene.waiters.begin_write();
+            scene.waiters.begin_write_back();
             let _entered = scene.waiters.enter();
             let mut context = Context::from_waker(Waker::noop());
             let Scene { waits, waiters, .. } = &*scene;
@@ -703,7 +703,7 @@ mod loom {
             }
             let leave = |scene: &Scene, frame: usize| {
                 scene.idle[frame].store(1, Ordering::Relaxed);
-                seen(scene, scene.waiters.tell(&scene.waits, 2))
+                seen(scene, scene.waiters.notify(&scene.waits, 2))
             };
             let other = {
                 let scene = scene.clone();
@@ -711,7 +711,7 @@ mod loom {
             };
             let writer = {
                 let scene = scene.clone();
-                thread::spawn(move || seen(&scene, scene.waiters.end_write(&scene.waits, 0)))
+                thread::spawn(move || seen(&scene, scene.waiters.end_write_back(&scene.waits, 0)))
             };
             let all = [leave(&scene, 0), other.join().unwrap(), writer.join().unwrap()];
             let polled = tasks.iter_mut().map(|task| task.as_mut().poll(&mut context));

@@ -3,10 +3,10 @@
 //!
 //! What is queued is what nobody's thread waits for: writes behind, reads ahead, and the reads of
 //! tasks. A thread that misses a page reads it itself, as it would sleep either way, and is woken
-//! once instead of having another woken first. But where [`OWN_READS_MAX`] threads do, the next
-//! ones have their reads queued, and sleep until these have ended. Reads that somebody
-//! waits for are begun in the order in which they are queued, while there are fewer than
-//! [`READS_MAX`] with those of threads, and [`QUEUED_READS_MIN`] always; the others are kept back.
+//! once instead of having another woken first. But where [`BLOCKING_READS_MAX`] threads do, the
+//! next ones have their reads queued, and sleep until these have ended. Reads that somebody waits
+//! for are begun in the order in which they are queued, while there are fewer than [`READS_MAX`]
+//! with those of threads, and [`QUEUED_READS_MIN`] always; the others are kept back.
 //!
 //! A run is kept in a slot until its transfer is complete, be the thread that wanted it there or
 //! not: the slot owns it, and with it the memory. The tag of a transfer is the number of its slot.
@@ -47,7 +47,7 @@ const BUSY_READS: u32 = 2;
 /// The most threads that read by themselves where others can be queued. Linux has 256
 /// requests for a device mostly, and a thread that finds none sleeps for one, and for the device
 /// then. Chosen by measurement: where 512 threads read at random, 128 take 6 to 13 % more CPU.
-pub(crate) const OWN_READS_MAX: u32 = if cfg!(shuttle) { 1 } else { 192 };
+pub(crate) const BLOCKING_READS_MAX: u32 = if cfg!(shuttle) { 1 } else { 192 };
 
 /// With this many reads, of threads themselves and queued, no queued one is begun: a few of those
 /// 256 requests are left to others. Chosen by measurement: with all, a quarter of the sleeps of 512
@@ -55,7 +55,7 @@ pub(crate) const OWN_READS_MAX: u32 = if cfg!(shuttle) { 1 } else { 192 };
 pub(crate) const READS_MAX: u32 = if cfg!(shuttle) { 2 } else { 224 };
 
 /// As many queued reads are begun however many threads read.
-const QUEUED_READS_MIN: u32 = READS_MAX - OWN_READS_MAX;
+const QUEUED_READS_MIN: u32 = READS_MAX - BLOCKING_READS_MAX;
 
 /// As how many pages a run counts at least that nobody has asked for: a page alone keeps the device
 /// busy for as long.
@@ -81,15 +81,15 @@ struct Slots<T> {
     /// Reads that somebody waits for: how many were begun, and those that are kept back. There are
     /// none of these without [`QUEUED_READS_MIN`] of those.
     reads: u32,
-    kept_back: VecDeque<usize>,
+    deferred: VecDeque<usize>,
     /// The I/O thread has died: nobody takes completions any more.
     is_over: bool,
 }
 
 impl<T> Default for Slots<T> {
     fn default() -> Self {
-        let (slots, free, kept_back) = Default::default();
-        Self { slots, free, reads: 0, kept_back, is_over: false }
+        let (slots, free, deferred) = Default::default();
+        Self { slots, free, reads: 0, deferred, is_over: false }
     }
 }
 
@@ -123,10 +123,10 @@ pub(crate) struct Engine<T> {
     device: Arc<dyn Device>,
     slots: Mutex<Slots<T>>,
     /// Threads that read by themselves now. Relaxed: a count.
-    own_reads: AtomicU32,
+    blocking_reads: AtomicU32,
     /// How many reads are kept back. Relaxed: a thread that has read by itself looks here whether
     /// to begin one. If it is mistaken, the next end of a read does.
-    kept_back: AtomicU32,
+    deferred: AtomicU32,
     /// Pages that are being read and that nobody has asked for, [`RUN_PAGES_MIN`] at least for
     /// each run; very many when the I/O thread has died. Relaxed: a count.
     ahead_pages: AtomicU32,
@@ -136,19 +136,19 @@ pub(crate) struct Engine<T> {
 
 /// The slot of a run, and what will say that this is filled; or the run, if the I/O thread has
 /// died.
-type Begun<T> = Result<(usize, Arc<AtomicBool>), Box<Run<T>>>;
+type Queued<T> = Result<(usize, Arc<AtomicBool>), Box<Run<T>>>;
 
 /// That a thread is counted among those that read by themselves, until dropped.
-pub(crate) struct OwnRead<'a, T: Payload> {
+pub(crate) struct BlockingRead<'a, T: Payload> {
     engine: &'a Engine<T>,
     memory: &'a FrameMemory,
 }
 
-impl<T: Payload> Drop for OwnRead<'_, T> {
+impl<T: Payload> Drop for BlockingRead<'_, T> {
     fn drop(&mut self) {
-        self.engine.own_reads.fetch_sub(1, Ordering::Relaxed);
-        if self.engine.kept_back.load(Ordering::Relaxed) > 0 {
-            self.engine.begin_kept_back(self.memory, self.engine.slots.lock());
+        self.engine.blocking_reads.fetch_sub(1, Ordering::Relaxed);
+        if self.engine.deferred.load(Ordering::Relaxed) > 0 {
+            self.engine.begin_deferred(self.memory, self.engine.slots.lock());
         }
     }
 }
@@ -172,8 +172,8 @@ impl<T: Payload> Engine<T> {
         Ok(Self {
             device,
             slots: Mutex::new(Slots::default()),
-            own_reads: AtomicU32::new(0),
-            kept_back: AtomicU32::new(0),
+            blocking_reads: AtomicU32::new(0),
+            deferred: AtomicU32::new(0),
             ahead_pages: AtomicU32::new(0),
             stopping: AtomicBool::new(false),
         })
@@ -195,8 +195,8 @@ impl<T: Payload> Engine<T> {
     pub(crate) fn give_up(&self, completing: Option<usize>) -> (Vec<(usize, T)>, bool) {
         let mut slots = self.slots.lock();
         slots.is_over = true;
-        slots.kept_back.clear();
-        self.kept_back.store(0, Ordering::Relaxed);
+        slots.deferred.clear();
+        self.deferred.store(0, Ordering::Relaxed);
         self.ahead_pages.store(u32::MAX / 2, Ordering::Relaxed);
         let is_empty = |slot: &Slot<T>| slot.run.is_none() && slot.filled.is_none();
         let is_unfilled =
@@ -218,24 +218,24 @@ impl<T: Payload> Engine<T> {
     }
 
     /// A thread is to read by itself, unless there are enough that do, and it `may_queue`.
-    pub(crate) fn try_begin_own_read<'a>(
+    pub(crate) fn try_begin_blocking_read<'a>(
         &'a self,
         memory: &'a FrameMemory,
         may_queue: bool,
-    ) -> Option<OwnRead<'a, T>> {
-        let before = self.own_reads.fetch_add(1, Ordering::Relaxed);
-        let own = OwnRead { engine: self, memory };
-        (!may_queue || before < OWN_READS_MAX).then_some(own)
+    ) -> Option<BlockingRead<'a, T>> {
+        let before = self.blocking_reads.fetch_add(1, Ordering::Relaxed);
+        let own = BlockingRead { engine: self, memory };
+        (!may_queue || before < BLOCKING_READS_MAX).then_some(own)
     }
 
     /// Whether so little is being read that the device is idle unless somebody reads ahead.
     pub(crate) fn may_read_ahead(&self, run_pages: usize) -> bool {
-        self.own_reads.load(Ordering::Relaxed) < BUSY_READS
+        self.blocking_reads.load(Ordering::Relaxed) < BUSY_READS
             && self.ahead_pages.load(Ordering::Relaxed) < BUSY_READS * run_pages as u32
     }
 
     /// As [`Engine::begin`], for a run to read that nobody has asked for.
-    pub(crate) fn begin_ahead(&self, memory: &FrameMemory, run: Run<T>, pages: usize) -> Begun<T> {
+    pub(crate) fn begin_ahead(&self, memory: &FrameMemory, run: Run<T>, pages: usize) -> Queued<T> {
         let pages = weight(pages);
         self.ahead_pages.fetch_add(pages, Ordering::Relaxed);
         self.begin(memory, run).inspect_err(|_| {
@@ -244,7 +244,7 @@ impl<T: Payload> Engine<T> {
     }
 
     /// Begins to move a run.
-    pub(crate) fn begin(&self, memory: &FrameMemory, run: Run<T>) -> Begun<T> {
+    pub(crate) fn begin(&self, memory: &FrameMemory, run: Run<T>) -> Queued<T> {
         let mut slots = self.slots.lock();
         if slots.is_over {
             return Err(Box::new(run));
@@ -256,34 +256,34 @@ impl<T: Payload> Engine<T> {
     }
 
     /// As [`Engine::begin`], for a run to read that somebody waits for: it may be kept back.
-    pub(crate) fn begin_read(&self, memory: &FrameMemory, run: Run<T>) -> Begun<T> {
+    pub(crate) fn begin_read(&self, memory: &FrameMemory, run: Run<T>) -> Queued<T> {
         let mut slots = self.slots.lock();
         if slots.is_over {
             return Err(Box::new(run));
         }
         let begun = slots.put(run);
-        slots.kept_back.push_back(begun.0);
-        self.begin_kept_back(memory, slots);
+        slots.deferred.push_back(begun.0);
+        self.begin_deferred(memory, slots);
         Ok(begun)
     }
 
     /// Begins reads that are kept back, as many as may be.
-    fn begin_kept_back<'a>(&'a self, memory: &FrameMemory, mut slots: MutexGuard<'a, Slots<T>>) {
+    fn begin_deferred<'a>(&'a self, memory: &FrameMemory, mut slots: MutexGuard<'a, Slots<T>>) {
         while self.may_read(&slots)
-            && let Some(next) = slots.kept_back.pop_front()
+            && let Some(next) = slots.deferred.pop_front()
         {
             slots.reads += 1;
             drop(slots);
             self.submit(memory, next);
             slots = self.slots.lock();
         }
-        self.kept_back.store(slots.kept_back.len() as u32, Ordering::Relaxed);
+        self.deferred.store(slots.deferred.len() as u32, Ordering::Relaxed);
     }
 
     /// Whether one more of the reads that somebody waits for may be given to the device.
     fn may_read(&self, slots: &Slots<T>) -> bool {
-        let own_reads = self.own_reads.load(Ordering::Relaxed);
-        slots.reads < QUEUED_READS_MIN || slots.reads.saturating_add(own_reads) < READS_MAX
+        let blocking_reads = self.blocking_reads.load(Ordering::Relaxed);
+        slots.reads < QUEUED_READS_MIN || slots.reads.saturating_add(blocking_reads) < READS_MAX
     }
 
     /// Frees the slot if it is filled. Gives what was in it.
@@ -305,8 +305,8 @@ impl<T: Payload> Engine<T> {
     }
 
     #[cfg(test)]
-    pub(crate) fn kept_back(&self) -> usize {
-        self.slots.lock().kept_back.len()
+    pub(crate) fn deferred(&self) -> usize {
+        self.slots.lock().deferred.len()
     }
 
     /// Ends the I/O thread. No operation may be under way.
@@ -327,14 +327,14 @@ impl<T: Payload> Engine<T> {
         // Else nothing is under way for it.
         let mut run = self.slots.lock().slots.get_mut(at)?.run.take()?;
         let Some(moved) = run.advance(done.result) else {
-            self.go_on(memory, at, run);
+            self.resubmit(memory, at, run);
             return None;
         };
         Some((run.into_payload(), moved))
     }
 
     /// The run that was taken out of the slot, or another in its place, goes on.
-    pub(crate) fn go_on(&self, memory: &FrameMemory, at: usize, run: Run<T>) {
+    pub(crate) fn resubmit(&self, memory: &FrameMemory, at: usize, run: Run<T>) {
         self.slots.lock().slots[at].run = Some(run);
         self.submit(memory, at);
     }
@@ -359,7 +359,7 @@ impl<T: Payload> Engine<T> {
         }
         debug_assert!(slots.reads > 0 || slots.is_over, "a read ends once");
         slots.reads = slots.reads.saturating_sub(1);
-        self.begin_kept_back(memory, slots);
+        self.begin_deferred(memory, slots);
         unwanted
     }
 

@@ -7,23 +7,24 @@ use super::*;
 
 struct Scene {
     waits: WaitTable<WaitKey>,
-    latch: Latch,
+    latch: RwLatch,
     guarded: UnsafeCell<u32>,
 }
 
-// SAFETY: `guarded` is read inside the latch and written alone; loom checks that this orders it.
+// SAFETY: `guarded` is read under the shared latch and written under the exclusive one; loom checks
+// that this orders it.
 unsafe impl Sync for Scene {}
 
 impl Scene {
-    fn read_inside(&self) -> u32 {
-        self.latch.enter(&self.waits, Reason::OTHER);
-        let _inside = InsideGuard::new(&self.latch, &self.waits);
+    fn read_shared(&self) -> u32 {
+        self.latch.lock_shared(&self.waits, Reason::OTHER);
+        let _shared = SharedGuard::new(&self.latch, &self.waits);
         // SAFETY: as above.
         self.guarded.with(|guarded| unsafe { *guarded })
     }
 
-    fn write_alone(&self) {
-        let _alone = AloneGuard::new(&self.latch, &self.waits, Reason::OTHER);
+    fn write_exclusive(&self) {
+        let _exclusive = ExclusiveGuard::new(&self.latch, &self.waits, Reason::OTHER);
         // SAFETY: as above.
         self.guarded.with_mut(|guarded| unsafe { *guarded += 1 });
     }
@@ -35,56 +36,56 @@ fn check(preemptions: usize, scene: impl Fn(Arc<Scene>) + Send + Sync + 'static)
     model.max_branches = 20_000;
     model.check(move || {
         let waits = WaitTable::<WaitKey>::builder().buckets(1).seed(1).build();
-        let latch = Latch::default();
+        let latch = RwLatch::default();
         scene(Arc::new(Scene { waits, latch, guarded: UnsafeCell::new(0) }));
     });
 }
 
 #[test]
-fn inside_excludes_alone() {
+fn shared_excludes_exclusive() {
     check(3, |scene| {
         let other = {
             let scene = scene.clone();
-            thread::spawn(move || scene.write_alone())
+            thread::spawn(move || scene.write_exclusive())
         };
-        assert!(scene.read_inside() <= 1);
+        assert!(scene.read_shared() <= 1);
         other.join().unwrap();
-        assert_eq!(scene.read_inside(), 1);
+        assert_eq!(scene.read_shared(), 1);
     });
 }
 
 #[test]
-fn alone_excludes_alone() {
+fn exclusive_excludes_exclusive() {
     check(3, |scene| {
         let other = {
             let scene = scene.clone();
-            thread::spawn(move || scene.write_alone())
+            thread::spawn(move || scene.write_exclusive())
         };
-        scene.write_alone();
+        scene.write_exclusive();
         other.join().unwrap();
-        assert_eq!(scene.read_inside(), 2);
+        assert_eq!(scene.read_shared(), 2);
     });
 }
 
 /// One inside enters again while another waits for it to leave: neither waits for ever, and the
 /// other is not alone before both are over.
 #[test]
-fn inside_enters_again() {
+fn shared_locks_again() {
     check(3, |scene| {
         let other = {
             let scene = scene.clone();
-            thread::spawn(move || scene.write_alone())
+            thread::spawn(move || scene.write_exclusive())
         };
         {
-            scene.latch.enter(&scene.waits, Reason::OTHER);
-            let outer = InsideGuard::new(&scene.latch, &scene.waits);
-            scene.latch.enter_again();
-            let _inner = InsideGuard::new(&scene.latch, &scene.waits);
+            scene.latch.lock_shared(&scene.waits, Reason::OTHER);
+            let outer = SharedGuard::new(&scene.latch, &scene.waits);
+            scene.latch.lock_shared_again();
+            let _inner = SharedGuard::new(&scene.latch, &scene.waits);
             drop(outer);
             // SAFETY: as above.
             assert!(scene.guarded.with(|guarded| unsafe { *guarded }) <= 1);
         }
         other.join().unwrap();
-        assert_eq!(scene.read_inside(), 1);
+        assert_eq!(scene.read_shared(), 1);
     });
 }

@@ -8,14 +8,14 @@
 //! back before that counts as new.
 //!
 //! Nothing is written here, and no file is known: a dirty page that stands in the way is named to
-//! the caller, and about a page that no flush has covered its file is asked (`Promises`).
+//! the caller, and about a page that no flush has covered its file is asked (`FlushState`).
 
 use std::ops::Range;
 
 use unherd_sync::Token;
 
 use crate::frames::policy::{self, Idle, Look, Search, Uses};
-use crate::frames::{Claim, EXTENT, Frames, Pool, PoolGuard, State, Told, Word};
+use crate::frames::{Claim, EXTENT, Frames, Notified, Pool, PoolGuard, State, Word};
 use crate::page::{FrameId, PageKey, PageNo};
 use crate::pages::{Busy, Pages, ShardGuard};
 use crate::stats::Count;
@@ -71,12 +71,12 @@ fn look(word: Word) -> Look {
 }
 
 /// The frames of a pool, as its policy may see them.
-struct Seen<'a> {
+struct PolicyView<'a> {
     frames: &'a Frames,
     first: FrameId,
 }
 
-impl policy::Frames for Seen<'_> {
+impl policy::Frames for PolicyView<'_> {
     fn look(&mut self, frame: u32) -> Look {
         look(self.frames.word(FrameId(self.first.0 + frame)))
     }
@@ -95,20 +95,20 @@ impl Pages {
     /// what somebody waits for who wants a frame, or room.
     pub(crate) fn notify_writable(&self) {
         self.notify_idle(1);
-        self.supply.room.tell_of_page(&self.supply.waits);
+        self.supply.dirty_waiters.notify_of_page(&self.supply.waits);
     }
 
     /// A frame that became idle may be just what somebody waits for.
     pub(crate) fn notify_idle(&self, frames: usize) {
-        self.after_telling(self.supply.waiters.tell(&self.supply.waits, frames));
+        self.after_notify(self.supply.waiters.notify(&self.supply.waits, frames));
     }
 
     /// A write-back has ended, and its frames have become idle.
-    pub(crate) fn end_write(&self, frames: usize) {
-        self.after_telling(self.supply.waiters.end_write(&self.supply.waits, frames));
+    pub(crate) fn end_write_back(&self, frames: usize) {
+        self.after_notify(self.supply.waiters.end_write_back(&self.supply.waits, frames));
     }
 
-    fn after_telling(&self, told: Told) {
+    fn after_notify(&self, told: Notified) {
         if told.has_left {
             self.hand_out_frames();
         }
@@ -333,13 +333,13 @@ impl Pages {
             }
         };
         if most > 1 {
-            pool.neighbours(frame).for_each(|neighbour| self.frames().prefetch(neighbour));
+            pool.neighbours(frame).for_each(|neighbour| self.frames().prefetch_word(neighbour));
         }
         let goes = |neighbour: &FrameId| self.may_go_early(pool, *neighbour);
         let neighbours = pool.neighbours(frame).filter(goes).take(most - 1);
         chosen.extend(std::iter::once(frame).chain(neighbours).map(|frame| {
             let key = self.frames().key(frame);
-            self.index.prefetch(key);
+            self.index.prefetch_slot(key);
             (frame, key)
         }));
         Some(frame)
@@ -430,7 +430,7 @@ impl Pages {
                 return Some(frame);
             }
         }
-        let mut seen = Seen { frames: self.frames(), first: pool.frame(0) };
+        let mut seen = PolicyView { frames: self.frames(), first: pool.frame(0) };
         let found = pool.policy.propose(search, &mut seen);
         pool.note_search(search, found.is_some());
         Some(pool.frame(found?))
@@ -452,7 +452,7 @@ impl Pages {
         };
         for same in pages.chunk_by(|a, b| file_to_ask(*a) == file_to_ask(*b)) {
             if file_to_ask(same[0]).is_some() {
-                self.promises.evict_unstable(self, same, &mut count);
+                self.flush_state.evict_unstable(self, same, &mut count);
                 continue;
             }
             let mut locked = None;

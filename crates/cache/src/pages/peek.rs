@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use unherd_sys::racy;
 
-use crate::frames::{Look, RacyPage, Word};
+use crate::frames::{OptimisticRead, RacyPage, Word};
 use crate::page::PageKey;
 use crate::pages::Pages;
 use crate::stats::{Count, Tick};
@@ -40,7 +40,7 @@ impl std::error::Error for Torn {}
 pub struct Peek<'a> {
     page: RacyPage<'a>,
     /// `None` of a page that is pinned.
-    unpinned: Option<Look<'a>>,
+    unpinned: Option<OptimisticRead<'a>>,
     fuel: Cell<u32>,
 }
 
@@ -190,7 +190,7 @@ impl Pages {
 
     /// Whether the page had been brought in ahead, and this was its first use.
     #[inline(always)]
-    fn note_use(&self, look: Look<'_>, goes_on: bool) -> bool {
+    fn note_use(&self, look: OptimisticRead<'_>, goes_on: bool) -> bool {
         let was_unread = look.note_use(goes_on);
         if was_unread {
             self.counters.add(Count::ReadAheadUsed, 1);
@@ -199,7 +199,7 @@ impl Pages {
     }
 
     #[inline(always)]
-    fn begin_look(&self, key: PageKey) -> Option<(RacyPage<'_>, Look<'_>)> {
+    fn begin_look(&self, key: PageKey) -> Option<(RacyPage<'_>, OptimisticRead<'_>)> {
         let frame = self.index.lookup(key)?;
         Some((self.memory().racy(frame), self.frames().begin_peek(frame, key)?))
     }

@@ -13,9 +13,9 @@ use crate::reasons::Reasons;
 use crate::stats::{Counters, Stats};
 
 /// What files have promised about their pages.
-pub(crate) trait Promises: fmt::Debug + Send + Sync {
+pub(crate) trait FlushState: fmt::Debug + Send + Sync {
     /// Takes pages that no flush has covered from their frames, if they are still there, by
-    /// [`Pages::evict_unstable`]: what a file promises and whether a page is there must change
+    /// [`Pages::evict_unstable`]: what a file flush_state and whether a page is there must change
     /// together. No shard is locked. Those of another file than the first's are left alone.
     fn evict_unstable(
         &self,
@@ -32,7 +32,7 @@ pub(crate) struct Pages {
     /// Waits for a page, by file and number. Its wakes may be told not to filter.
     pub(crate) waits: WaitTable<WaitKey>,
     /// What the files of these pages have promised.
-    pub(crate) promises: Arc<dyn Promises>,
+    pub(crate) flush_state: Arc<dyn FlushState>,
     pub(crate) reasons: Reasons,
     pub(crate) counters: Counters,
     /// Of the process that built the cache. A child of it has the memory, but neither the threads
@@ -78,10 +78,10 @@ impl Pages {
 
     /// The pages are there, and are used soon: brings their slots and frames into the processor's
     /// cache, many at a time, as no lock stands between.
-    pub(crate) fn prefetch(&self, keys: impl Iterator<Item = PageKey>) {
+    pub(crate) fn prefetch_words(&self, keys: impl Iterator<Item = PageKey>) {
         for key in keys {
             if let Some(frame) = self.index.lookup(key) {
-                self.frames().prefetch(frame);
+                self.frames().prefetch_word(frame);
             }
         }
     }

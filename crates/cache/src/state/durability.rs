@@ -66,7 +66,7 @@ struct Failing {
 
 /// What an opening leaves to the next one of the same file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Remains {
+pub(crate) struct CarriedOver {
     /// Writes were closed with that no flush had covered.
     pub(crate) is_unflushed: bool,
     /// Writes were lost, which no handle has reported, or padding could not be cut off.
@@ -76,15 +76,15 @@ pub(crate) struct Remains {
 impl Durability {
     /// Of a file that was just opened, with what an earlier opening by this cache has left: writes
     /// that no flush had covered have left the cache.
-    pub(crate) fn new(len_bytes: u64, remains: Remains) -> Self {
+    pub(crate) fn new(len_bytes: u64, carried_over: CarriedOver) -> Self {
         Self {
             period: 1,
             // What others wrote before it was opened may not be durable.
             changed: 1,
             resized: 1,
-            evicted: remains.is_unflushed.then_some(0),
-            errors: u64::from(remains.lost.is_some()),
-            last_error: remains.lost,
+            evicted: carried_over.is_unflushed.then_some(0),
+            errors: u64::from(carried_over.lost.is_some()),
+            last_error: carried_over.lost,
             device_len: DeviceLen::new(len_bytes),
             ..Self::default()
         }
@@ -96,7 +96,7 @@ impl Durability {
     }
 
     /// A handle reports what it has not seen.
-    pub(crate) fn tell(&mut self) -> u64 {
+    pub(crate) fn mark_reported(&mut self) -> u64 {
         self.told = self.errors;
         self.errors
     }
@@ -104,13 +104,13 @@ impl Durability {
     /// The latest error, if there was one after the first `before`; it is reported then.
     pub(crate) fn outcome_since(&mut self, before: u64) -> Result<(), Failure> {
         match self.unseen(before) {
-            Some(error) => Err((error, self.tell())),
+            Some(error) => Err((error, self.mark_reported())),
             None => Ok(()),
         }
     }
 
     /// The error that no handle has reported, if it is about writes that are lost for good.
-    pub(crate) fn lost_unheard(&self) -> Option<Error> {
+    pub(crate) fn unreported_loss(&self) -> Option<Error> {
         let is_loss =
             |error: &_| matches!(error, Error::LostWrites { .. } | Error::LostDurability { .. });
         self.unseen(self.told).filter(is_loss)
@@ -192,7 +192,7 @@ impl Durability {
                 ) => offset < first,
                 _ => true,
             };
-        if self.lost_unheard().is_none() && is_first {
+        if self.unreported_loss().is_none() && is_first {
             self.last_error = Some(error);
         }
         self.errors += 1;
@@ -255,13 +255,13 @@ impl Durability {
     }
 
     /// Whether it has lost durability for good, which a handle reports then.
-    pub(crate) fn tell_lost(&mut self) -> bool {
+    pub(crate) fn report_lost(&mut self) -> bool {
         self.lost_told |= self.lost;
         self.lost
     }
 
     /// Whether it has, and no handle has reported that.
-    pub(crate) fn is_lost_unheard(&self) -> bool {
+    pub(crate) fn has_unreported_loss(&self) -> bool {
         self.lost && !self.lost_told
     }
 }
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_flush_covers_what_ended_before_it_began() {
-        let mut file = Durability::new(0, Remains::default());
+        let mut file = Durability::new(0, CarriedOver::default());
         let written = file.period();
         assert!(file.evict(written));
         let flush = file.begin_flush();
@@ -281,7 +281,7 @@ mod tests {
         file.flush_succeeded(flush);
         // The page that left the cache is durable: a later failure does not concern it.
         file.flush_failed(Error::TooManyFiles);
-        assert!(!file.tell_lost());
+        assert!(!file.report_lost());
         assert!(!file.is_broken(written));
         assert!(file.is_broken(during));
         assert!(!file.evict(during));
@@ -289,30 +289,30 @@ mod tests {
 
     #[test]
     fn an_evicted_page_of_a_failed_flush_is_lost_for_good() {
-        let mut file = Durability::new(0, Remains::default());
+        let mut file = Durability::new(0, CarriedOver::default());
         file.evict(file.period());
         file.begin_flush();
         file.flush_failed(Error::TooManyFiles);
-        assert!(file.is_lost_unheard());
-        assert!(file.tell_lost());
-        assert!(!file.is_lost_unheard());
+        assert!(file.has_unreported_loss());
+        assert!(file.report_lost());
+        assert!(!file.has_unreported_loss());
         let flush = file.begin_flush();
         file.flush_succeeded(flush);
-        assert!(file.tell_lost());
+        assert!(file.report_lost());
     }
 
     #[test]
     fn a_new_handle_knows_what_another_has_reported() {
-        let mut file = Durability::new(0, Remains::default());
+        let mut file = Durability::new(0, CarriedOver::default());
         file.record(Error::TooManyFiles);
         assert_eq!(file.known_to_new_handle(), 0);
-        assert_eq!(file.tell(), 1);
+        assert_eq!(file.mark_reported(), 1);
         assert_eq!(file.known_to_new_handle(), 1);
     }
 
     #[test]
     fn each_handle_sees_each_error_once() {
-        let mut file = Durability::new(0, Remains::default());
+        let mut file = Durability::new(0, CarriedOver::default());
         assert_eq!(file.unseen(0), None);
         file.record(Error::TooManyFiles);
         assert_eq!(file.unseen(0), Some(Error::TooManyFiles));

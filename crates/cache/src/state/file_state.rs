@@ -7,13 +7,13 @@ use unherd_sys::{DeviceFile, Errno, Identity};
 
 use crate::error::{Error, Operation};
 use crate::foreign_code::run_foreign;
-use crate::latch::{Latch, StripedLatch};
+use crate::latch::{RwLatch, StripedRwLatch};
 use crate::page::{ALL_PAGES, FileId, PageKey, PageNo, PageRange};
 use crate::ranked::{Ranked, rank};
 use crate::rounds::Rounds;
 use crate::state::holds::Holds;
-use crate::state::write_behind::FilledPages;
-use crate::state::{Durability, Failure, Hook, PageSet, Streams, Unflushed, Unwritten};
+use crate::state::write_behind::WriteStreams;
+use crate::state::{Durability, Failure, Hook, PageSet, ReadStreams, Unflushed, Unwritten};
 
 /// What the handles of one file share.
 #[derive(Debug)]
@@ -39,10 +39,10 @@ pub(crate) struct FileState {
     pub(crate) len_unit: u64,
     /// The length in bytes, as the handles see it. Bytes of cached pages beyond it are zero.
     pub(crate) len: AtomicU64,
-    /// Writers are inside, except those of `overwrite.rs`; alone is who changes the length.
-    pub(crate) writers: StripedLatch,
-    /// Write-backs are inside; alone is who changes the length on the device.
-    pub(crate) write_backs: Latch,
+    /// Shared by writers, except those of `overwrite.rs`; exclusive to who changes the length.
+    pub(crate) writers: StripedRwLatch,
+    /// Shared by write-backs; exclusive to who changes the length on the device.
+    pub(crate) write_backs: RwLatch,
     /// Group commit. A round writes the pages back that its callers want durable, and flushes.
     /// Gives the held pages, which it has left out.
     pub(crate) syncs: Rounds<PageRange, Result<Vec<PageNo>, Failure>>,
@@ -57,9 +57,9 @@ pub(crate) struct FileState {
     /// Whether each page is read once: `Advice::NoReuse`. Relaxed: advice.
     pub(crate) no_reuse: AtomicBool,
     /// Locked by misses, and by first uses of pages that were read ahead.
-    pub(crate) streams: Ranked<Streams, { rank::STREAMS }>,
+    pub(crate) read_streams: Ranked<ReadStreams, { rank::STREAMS }>,
     /// Locked by those who write a page to its end, and by those who take frames back from streams.
-    pub(crate) filled: Ranked<FilledPages, { rank::STREAMS }>,
+    pub(crate) write_streams: Ranked<WriteStreams, { rank::STREAMS }>,
 }
 
 impl Drop for FileState {
@@ -88,8 +88,8 @@ impl FileState {
     }
 
     pub(crate) fn len(&self) -> u64 {
-        // ORDER[N1]: Acquire; pairs with the Release in `grow` and `set_len`: one who sees a length
-        // finds the pages that it covers in the index, or on the device.
+        // ORDER[FILE-LEN]: Acquire; pairs with the Release in `grow` and `set_len`: one who sees a
+        // length finds the pages that it covers in the index, or on the device.
         self.len.load(Ordering::Acquire)
     }
 
@@ -101,15 +101,15 @@ impl FileState {
     /// At least `len` bytes, from now on. The page that ends there is being changed by the caller.
     pub(crate) fn grow(&self, len: u64) {
         // Mostly it is longer already, and a store would take the line from those who read it. It
-        // gets no shorter meanwhile: the caller is inside `writers`.
+        // gets no shorter meanwhile: the caller holds `writers` shared.
         if self.len.load(Ordering::Relaxed) < len {
-            // ORDER[N1]: Release; pairs with the Acquire in `len`.
+            // ORDER[FILE-LEN]: Release; pairs with the Acquire in `len`.
             self.len.fetch_max(self.rounded_len(len), Ordering::Release);
         }
     }
 
     pub(crate) fn set_len(&self, len: u64) {
-        // ORDER[N1]: Release; pairs with the Acquire in `len`.
+        // ORDER[FILE-LEN]: Release; pairs with the Acquire in `len`.
         self.len.store(self.rounded_len(len), Ordering::Release);
     }
 
@@ -146,10 +146,10 @@ impl FileState {
     pub(crate) fn report(&self, seen: u64) -> (Result<(), Error>, u64) {
         let mut durability = self.durability.lock();
         let unseen = durability.unseen(seen);
-        let errors = durability.tell();
+        let errors = durability.mark_reported();
         let outcome = match unseen {
             Some(error) => Err(error),
-            None if durability.tell_lost() => {
+            None if durability.report_lost() => {
                 Err(Error::LostDurability { file: self.path.clone() })
             }
             None => Ok(()),

@@ -2,8 +2,8 @@
 //!
 //! While a [`PageMut`](crate::PageMut) lives, its page is *changing*: readers and writers of it
 //! wait, and so do syncs of the file; a thread that changes the file's length waits because the
-//! guard is inside `file.writers`. A thread that does one of these while it holds the guard would
-//! wait for itself. So it remembers what it holds, and looks at that where it would sleep:
+//! guard holds `file.writers` shared. A thread that does one of these while it holds the guard
+//! would wait for itself. So it remembers what it holds, and looks at that where it would sleep:
 //!
 //! | the thread holds a `PageMut` and calls | it would wait | instead |
 //! |---|---|---|
@@ -12,14 +12,14 @@
 //! | `set_len`, `punch_hole` or `allocate` of the file | in `file.writers` | the same |
 //! | `invalidate` of the file | for the page, `page-change` | the same |
 //! | `close` of the file | for nothing, but the page would never be written | the same |
-//! | a write elsewhere in the file, while another is in `set_len` | in `file.writers`, for one that waits for it | it enters again |
+//! | a write elsewhere in the file, while another is in `set_len` | in `file.writers`, for one that waits for it | it takes the latch once more |
 
 use std::cell::RefCell;
 
 use unherd_sys::primitives::thread_local;
 
 use crate::Error;
-use crate::latch::InsideGuard;
+use crate::latch::SharedGuard;
 use crate::page::{PageKey, PageNo};
 use crate::pages::Pages;
 use crate::state::FileState;
@@ -90,14 +90,14 @@ impl FileState {
     }
 
     /// Lets the caller write to the file. Waits under `file` while its length is being changed.
-    pub(crate) fn enter_writers<'a>(&'a self, pages: &'a Pages) -> InsideGuard<'a> {
+    pub(crate) fn lock_writers_shared<'a>(&'a self, pages: &'a Pages) -> SharedGuard<'a> {
         let (writers, waits) = (self.writers.mine(), &pages.supply.waits);
-        if !writers.try_enter() {
+        if !writers.try_lock_shared() {
             match self.own_page() {
-                Some(_) => writers.enter_again(),
-                None => writers.enter(waits, pages.reasons.file),
+                Some(_) => writers.lock_shared_again(),
+                None => writers.lock_shared(waits, pages.reasons.file),
             }
         }
-        InsideGuard::new(writers, waits)
+        SharedGuard::new(writers, waits)
     }
 }

@@ -83,7 +83,7 @@ pub(crate) fn behind(page: u64, step: u64) -> Range<u64> {
 /// Whether the first use of a page asks if its stream is to go on: the first of each step in a row
 /// does, and about as many of those of a stride, whose numbers that may never divide.
 #[inline]
-pub(crate) fn asks(page: u64, step: u64) -> bool {
+pub(crate) fn is_readahead_trigger(page: u64, step: u64) -> bool {
     const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
     let mixed = (page ^ page >> 7).wrapping_mul(SCATTER);
     is_multiple_of_step(page, step) || is_multiple_of_step((mixed ^ mixed >> 29) >> 32, step)
@@ -242,7 +242,7 @@ pub(crate) struct Plan {
 
 /// The streams in which one file is read.
 #[derive(Debug, Default)]
-pub(crate) struct Streams {
+pub(crate) struct ReadStreams {
     streams: Vec<Stream>,
     /// Those of the streams, in groups; of the last group some are of none. A miss at random looks
     /// at these alone, which are few cache lines.
@@ -255,7 +255,7 @@ pub(crate) struct Streams {
     advice: Advice,
 }
 
-impl Streams {
+impl ReadStreams {
     pub(crate) fn new(advice: Advice) -> Self {
         Self { advice, ..Self::default() }
     }
@@ -411,7 +411,7 @@ impl Streams {
     }
 
     /// A page was used for the first time that had been brought in ahead, or that its reader has
-    /// waited for. What to bring in now; `ahead` as for [`Streams::miss`].
+    /// waited for. What to bring in now; `ahead` as for [`ReadStreams::miss`].
     pub(crate) fn used(
         &mut self,
         page: u64,
@@ -466,7 +466,7 @@ mod tests {
     /// Reads a file page by page, as the cache would.
     #[derive(Default)]
     struct Reader {
-        streams: Streams,
+        streams: ReadStreams,
         /// The pages that are there, and whether they were read.
         there: BTreeMap<u64, bool>,
         /// What each miss brings in from its page on.
@@ -498,7 +498,9 @@ mod tests {
             for page in pages {
                 match self.there.insert(page, true) {
                     Some(true) => {}
-                    Some(false) if asks(page, limits.step) && !self.has_no_io_thread => {
+                    Some(false)
+                        if is_readahead_trigger(page, limits.step) && !self.has_no_io_thread =>
+                    {
                         let ahead = self.streams.used(page, limits, ahead);
                         self.bring_in(ahead);
                     }
@@ -588,7 +590,7 @@ mod tests {
     #[test]
     fn advice_decides_about_the_first_miss() {
         let first = |advice| {
-            let mut streams = Streams::new(advice);
+            let mut streams = ReadStreams::new(advice);
             [7, 8].map(|page| streams.miss(page, 1, LIMITS, ahead, |_| true, |pages| pages).pages)
         };
         assert_eq!(first(Advice::Normal), [1, 4]);
@@ -624,7 +626,7 @@ mod tests {
 
     #[test]
     fn a_window_that_was_not_read_ends_the_stream() {
-        let mut streams = Streams::default();
+        let mut streams = ReadStreams::default();
         let mut miss = |page, was_read| {
             streams.miss(page, 1, LIMITS, ahead, |_| was_read, |pages| pages).pages
         };
@@ -646,7 +648,7 @@ mod tests {
 
     #[test]
     fn a_window_keeps_to_its_share() {
-        let mut streams = Streams::default();
+        let mut streams = ReadStreams::default();
         let mut miss = |page, wanted, ahead| {
             streams.miss(page, wanted, LIMITS, || ahead, |_| true, |pages| pages).pages
         };

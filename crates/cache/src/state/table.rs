@@ -10,13 +10,13 @@ use unherd_sys::{DeviceFile, Identity, Opened};
 
 use crate::error::Error;
 use crate::frames::Claim;
-use crate::latch::{Latch, StripedLatch};
+use crate::latch::{RwLatch, StripedRwLatch};
 use crate::page::{FileId, FrameId, PageKey};
-use crate::pages::{Pages, Promises};
+use crate::pages::{FlushState, Pages};
 use crate::ranked::{Ranked, rank};
 use crate::rounds::Rounds;
 use crate::state::preallocated::Left;
-use crate::state::{Durability, FileState, OpenOptions, Remains, Unflushed, Unwritten};
+use crate::state::{CarriedOver, Durability, FileState, OpenOptions, Unflushed, Unwritten};
 
 #[derive(Debug)]
 struct Entry {
@@ -37,7 +37,7 @@ pub(crate) struct Lock {
 /// The gate of one file.
 #[derive(Debug, Default)]
 struct Gate {
-    latch: Arc<Latch>,
+    latch: Arc<RwLatch>,
     /// Who is behind it, or waits for that.
     users: usize,
 }
@@ -52,7 +52,7 @@ struct Table {
     /// By the numbers of devices, of all that files were opened on.
     unflushed: HashMap<u64, Arc<Unflushed>>,
     /// What openings have left to the next opening of the same file for writing.
-    remains: HashMap<Identity, Remains>,
+    carried_over: HashMap<Identity, CarriedOver>,
     opened: u32,
 }
 
@@ -78,12 +78,12 @@ pub(crate) struct GateGuard<'a> {
     files: &'a Files,
     waits: &'a WaitTable<WaitKey>,
     identity: Identity,
-    latch: Arc<Latch>,
+    latch: Arc<RwLatch>,
 }
 
 impl Drop for GateGuard<'_> {
     fn drop(&mut self) {
-        self.latch.end_alone(self.waits);
+        self.latch.unlock_exclusive(self.waits);
         let mut table = self.files.table.lock();
         if let Some(gate) = table.gates.get_mut(&self.identity) {
             gate.users -= 1;
@@ -113,7 +113,7 @@ impl Files {
             gate.users += 1;
             gate.latch.clone()
         };
-        latch.shut(waits, reason);
+        latch.block_shared(waits, reason);
         GateGuard { files: self, waits, identity, latch }
     }
 
@@ -135,7 +135,7 @@ impl Files {
     /// Others may have the frames that streams of the file have for pages to come. Whether there
     /// was any.
     pub(crate) fn give_back_preallocated(&self, file: &FileState, pages: &Pages) -> bool {
-        let left = file.filled.lock().give_back();
+        let left = file.write_streams.lock().give_back();
         let has_any = !left.claims.is_empty();
         self.free_left(left, pages);
         has_any
@@ -200,8 +200,9 @@ impl Files {
         let mut table = self.table.lock();
         table.opened = table.opened.checked_add(1)?;
         // Only an opening that can flush, and write again, takes over what an earlier one has left.
-        let remains = if options.write { table.remains.remove(&opened.identity) } else { None };
-        let durability = Durability::new(opened.len_bytes, remains.unwrap_or_default());
+        let carried_over =
+            if options.write { table.carried_over.remove(&opened.identity) } else { None };
+        let durability = Durability::new(opened.len_bytes, carried_over.unwrap_or_default());
         let id = FileId(table.opened);
         let hook = options.hook.clone();
         let file = FileState {
@@ -218,8 +219,8 @@ impl Files {
             len_unit: if hook.is_some() { page_bytes as u64 } else { 1 },
             hook,
             len: AtomicU64::new(0),
-            writers: StripedLatch::default(),
-            write_backs: Latch::default(),
+            writers: StripedRwLatch::default(),
+            write_backs: RwLatch::default(),
             syncs: Rounds::default(),
             unflushed: table.unflushed.entry(opened.identity.device).or_default().clone(),
             unclean: Ranked::default(),
@@ -227,8 +228,8 @@ impl Files {
             unwritten: Unwritten::default(),
             holds: Ranked::default(),
             no_reuse: AtomicBool::new(false),
-            streams: Ranked::default(),
-            filled: Ranked::default(),
+            read_streams: Ranked::default(),
+            write_streams: Ranked::default(),
         };
         file.set_len(opened.len_bytes);
         let file = Arc::new(file);
@@ -258,10 +259,10 @@ impl Files {
     }
 
     /// Takes the file from the table. Gives the opening that holds its lock, if it is not its own.
-    pub(crate) fn forget(&self, file: &FileState, remains: Remains) -> Option<DeviceFile> {
+    pub(crate) fn forget(&self, file: &FileState, carried_over: CarriedOver) -> Option<DeviceFile> {
         let mut table = self.table.lock();
-        if remains != Remains::default() {
-            table.remains.insert(file.identity, remains);
+        if carried_over != CarriedOver::default() {
+            table.carried_over.insert(file.identity, carried_over);
         }
         table.by_id.remove(&file.id);
         self.open.store(table.by_id.len(), Ordering::Relaxed);
@@ -270,7 +271,7 @@ impl Files {
     }
 }
 
-impl Promises for Files {
+impl FlushState for Files {
     fn evict_unstable(
         &self,
         pages: &Pages,

@@ -35,7 +35,7 @@ impl Stream {
 
 /// The streams in which one file is written.
 #[derive(Debug, Default)]
-pub(crate) struct FilledPages {
+pub(crate) struct WriteStreams {
     streams: [Stream; STREAMS],
     fills: u64,
     pub(crate) advice: Advice,
@@ -50,25 +50,25 @@ pub(crate) struct FilledPages {
 
 /// How a stream goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum GoesOn {
+pub(crate) enum Joined {
     No,
     Yes,
     /// It is to wait for a turn first.
-    InTurn,
+    AfterTurn,
 }
 
-impl FilledPages {
+impl WriteStreams {
     /// A call is about to write pages to their ends; with several, a stream begins if none goes on.
-    pub(crate) fn go_on(&mut self, pages: &Range<u64>) -> GoesOn {
+    pub(crate) fn join(&mut self, pages: &Range<u64>) -> Joined {
         if self.stream_at(pages.start).is_some() {
             let waits = self.turn.is_none() && self.has_written_run;
-            return if waits { GoesOn::InTurn } else { GoesOn::Yes };
+            return if waits { Joined::AfterTurn } else { Joined::Yes };
         }
         if pages.end - pages.start < 2 {
-            return GoesOn::No;
+            return Joined::No;
         }
         self.begin(pages.start);
-        GoesOn::Yes
+        Joined::Yes
     }
 
     /// The stream has waited for its turn; without it the next run is a small one.
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_stream_is_written_in_runs() {
-        let mut filled = FilledPages::default();
+        let mut filled = WriteStreams::default();
         let runs: Vec<_> = (10..74).filter_map(|page| filled.filled(page..page + 1, 16)).collect();
         assert_eq!(runs, [10..26, 26..42, 42..58, 58..74]);
         assert_eq!(filled.filled(100..300, 16), Some(100..300));
@@ -187,9 +187,9 @@ mod tests {
 
     #[test]
     fn a_stream_takes_more_and_more_frames() {
-        let mut filled = FilledPages::default();
-        assert_eq!(filled.go_on(&(10..11)), GoesOn::No);
-        assert_eq!(filled.go_on(&(10..14)), GoesOn::Yes);
+        let mut filled = WriteStreams::default();
+        assert_eq!(filled.join(&(10..11)), Joined::No);
+        assert_eq!(filled.join(&(10..14)), Joined::Yes);
         let mut batch = |at, page| filled.take_frames(at, page, 1, |_| ()).0.unwrap_err();
         assert_eq!([10, 11, 12, 13, 14, 15].map(|page| batch(10, page)), [1, 2, 4, 8, 16, 16]);
         assert_eq!(batch(11, 11), 1, "there is no such stream");
@@ -197,16 +197,16 @@ mod tests {
 
     #[test]
     fn streams_wait_for_turns_after_a_small_run_until_a_sync() {
-        let mut filled = FilledPages::default();
+        let mut filled = WriteStreams::default();
         filled.filled(0..16, 16);
-        assert_eq!(filled.go_on(&(16..17)), GoesOn::Yes, "there is room for all");
+        assert_eq!(filled.join(&(16..17)), Joined::Yes, "there is room for all");
         filled.note_run();
-        assert_eq!(filled.go_on(&(16..17)), GoesOn::InTurn);
+        assert_eq!(filled.join(&(16..17)), Joined::AfterTurn);
         filled.note_sync();
-        assert_eq!(filled.go_on(&(16..17)), GoesOn::Yes);
+        assert_eq!(filled.join(&(16..17)), Joined::Yes);
         filled.note_run();
         filled.set_turn(None);
-        assert_eq!(filled.go_on(&(16..17)), GoesOn::Yes, "it has waited in vain");
+        assert_eq!(filled.join(&(16..17)), Joined::Yes, "it has waited in vain");
         // A sync came while it waited.
         filled.note_sync();
         filled.set_turn(None);
@@ -214,14 +214,14 @@ mod tests {
 
     #[test]
     fn what_was_not_to_be_written_stays_so() {
-        let mut filled = FilledPages::default();
+        let mut filled = WriteStreams::default();
         assert!((0..100).all(|page| filled.filled(page..page + 1, u64::MAX).is_none()));
         assert_eq!(filled.filled(100..101, 1), Some(100..101));
     }
 
     #[test]
     fn eight_interleaved_streams_go_on() {
-        let mut filled = FilledPages::default();
+        let mut filled = WriteStreams::default();
         let pages = (0..16).flat_map(|at| (0..8).map(move |stream| stream * 1000 + at));
         let runs = pages.filter_map(|page| filled.filled(page..page + 1, 16)).count();
         assert_eq!(runs, 8);
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn scattered_pages_are_left_to_others() {
-        let mut filled = FilledPages::default();
+        let mut filled = WriteStreams::default();
         assert!((0..100).all(|page| filled.filled(3 * page..3 * page + 1, 2).is_none()));
     }
 }

@@ -75,7 +75,7 @@ impl Completing {
     pub(super) fn end_group(&mut self, core: &Core) {
         if !self.buffers.is_empty() {
             core.put_buffers(self.buffers.drain(..));
-            self.pages.drain(..).for_each(|pages| core.end_write(pages));
+            self.pages.drain(..).for_each(|pages| core.note_write_back_end(pages));
         }
     }
 

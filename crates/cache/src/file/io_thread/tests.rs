@@ -7,7 +7,7 @@ use unherd_testkit::block_on;
 use unherd_testkit::{Seed, SimDevice};
 
 use crate::file::Core;
-use crate::io::{OWN_READS_MAX, READS_MAX};
+use crate::io::{BLOCKING_READS_MAX, READS_MAX};
 use crate::state::runs::Engine;
 use crate::{Advice, Cache, File, Io, OpenOptions, PageNo};
 
@@ -86,7 +86,7 @@ fn a_panic_in_a_fill_fails_its_readers() {
 
 #[test]
 fn a_panic_in_a_fill_fails_the_thread_that_queued_it() {
-    const READERS: usize = OWN_READS_MAX as usize + 1;
+    const READERS: usize = BLOCKING_READS_MAX as usize + 1;
     for step in [Step::Begun, Step::Filled, Step::Ended] {
         let (device, cache, file) = scene_of(256);
         file.advise(Advice::Random);
@@ -136,7 +136,7 @@ fn reads_of_threads_beyond_a_number_are_kept_back() {
             .map(|page| scope.spawn(move || read_first(page)))
             .collect();
         let are_kept_back = eventually(|| {
-            device.held_reads() == READS_MAX as usize && engine(&cache).kept_back() == REST
+            device.held_reads() == READS_MAX as usize && engine(&cache).deferred() == REST
         });
         device.release_reads();
         readers.into_iter().for_each(|reader| assert_eq!(reader.join().unwrap(), Ok(7)));
@@ -159,12 +159,12 @@ fn held_beside_own_reads(tasks: usize, [begin, end]: [u32; 2]) -> [usize; 2] {
     let memory = cache.owner.core.memory();
     // They are no more than counted.
     let mut own: Vec<_> =
-        (0..begin).map(|_| engine.try_begin_own_read(memory, false).unwrap()).collect();
+        (0..begin).map(|_| engine.try_begin_blocking_read(memory, false).unwrap()).collect();
     let mut reads: Vec<_> =
         (0..tasks).map(|page| Box::pin(file.page_async(PageNo(page as u64)))).collect();
     let mut context = Context::from_waker(Waker::noop());
     let are_pending = reads.iter_mut().all(|read| read.as_mut().poll(&mut context).is_pending());
-    let all_come = || eventually(|| device.held_reads() + engine.kept_back() == tasks);
+    let all_come = || eventually(|| device.held_reads() + engine.deferred() == tasks);
     let mut held = [begin, end].map(|count| {
         own.truncate(count as usize);
         if all_come() { device.held_reads() } else { usize::MAX }
@@ -173,7 +173,7 @@ fn held_beside_own_reads(tasks: usize, [begin, end]: [u32; 2]) -> [usize; 2] {
     // One that is kept back is dropped: it is read all the same, and its slot is free after that.
     drop(reads.pop());
     device.release_reads();
-    if !are_pending || !eventually(|| engine.kept_back() == 0) {
+    if !are_pending || !eventually(|| engine.deferred() == 0) {
         held = [usize::MAX; 2];
     }
     if held != [usize::MAX; 2] {
@@ -201,14 +201,14 @@ fn reads_of_tasks_go_to_the_device_until_it_has_enough() {
 #[cfg(feature = "async")]
 #[test]
 fn some_queued_reads_go_to_the_device_however_many_threads_read() {
-    let least = (READS_MAX - OWN_READS_MAX) as usize;
+    let least = (READS_MAX - BLOCKING_READS_MAX) as usize;
     assert_eq!(held_beside_own_reads(least + REST, [2 * READS_MAX; 2]), [least, least]);
 }
 
 #[cfg(feature = "async")]
 #[test]
 fn the_end_of_a_threads_own_read_begins_what_is_kept_back() {
-    let least = (READS_MAX - OWN_READS_MAX) as usize;
+    let least = (READS_MAX - BLOCKING_READS_MAX) as usize;
     let tasks = least + REST;
     assert_eq!(held_beside_own_reads(tasks, [READS_MAX, 0]), [least, tasks]);
 }

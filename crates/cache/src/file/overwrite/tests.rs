@@ -32,7 +32,7 @@ fn a_hole_waits_for_overwrites_with_write_backs_kept_out() {
         while core.pages.waits.waited_for([key.into()]).next().is_none() {
             thread::yield_now();
         }
-        let are_kept_out = file.file.write_backs.is_shut();
+        let are_kept_out = file.file.write_backs.is_blocked();
         core.end_change(&file.file, key, claim);
         punching.join().unwrap().unwrap();
         are_kept_out

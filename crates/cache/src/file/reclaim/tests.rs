@@ -105,14 +105,14 @@ fn who_has_lost_and_is_overdue_is_first() {
     use unherd_sys::Timestamp;
     use unherd_sys::primitives::{Mutex, thread};
 
-    use super::PATIENCE;
+    use super::OVERDUE_AFTER;
 
     let (cache, file) = open(8, 40, Cache::builder().topology(Topology::of(1)));
     let core = &cache.owner.core;
     let mut pins: Vec<_> = (0..8).map(|page| file.page(PageNo(page)).unwrap()).collect();
     let now = Timestamp::now();
     let end = now.after(Duration::from_secs(20));
-    let long_ago = Timestamp::from_ns(now.as_ns() - 2 * PATIENCE.as_nanos() as u64);
+    let long_ago = Timestamp::from_ns(now.as_ns() - 2 * OVERDUE_AFTER.as_nanos() as u64);
     let until_queues_are = |ordinary, overdue| {
         while core.supply().waiters.queues(core.waits()) != (ordinary, overdue) {
             assert!(Timestamp::now() < now.after(Duration::from_secs(10)));

@@ -161,7 +161,7 @@ fn other_goes_on(
         let begun = from.clone();
         *at.lock() = Some(thread::spawn(move || other(&begun)));
         let supply = from.core().supply();
-        while supply.waiters.count() == 0 && supply.room.is_empty_after_rmw() {
+        while supply.waiters.count() == 0 && supply.dirty_waiters.is_empty_after_rmw() {
             thread::yield_now();
         }
         // It is counted before it sleeps.

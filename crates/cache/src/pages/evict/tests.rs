@@ -148,7 +148,7 @@ fn a_stream_keeps_no_frames_from_one_who_waits() {
     for has_waiter in [false, true] {
         let (core, _file) = full_cache(FRAMES);
         let file = core.files.all()[0].clone();
-        file.filled.lock().filled(FRAMES - 1..FRAMES, u64::MAX);
+        file.write_streams.lock().filled(FRAMES - 1..FRAMES, u64::MAX);
         let has_looked = Rc::new(Cell::new(false));
         for page in FRAMES..FRAMES + EXTENT as u64 {
             // That many are taken at a time by then, and are given up for it.

@@ -168,15 +168,15 @@ impl Index {
 
     /// The page will be looked up soon: begins to bring its slot into the processor's cache.
     #[inline]
-    pub(crate) fn prefetch(&self, key: PageKey) {
+    pub(crate) fn prefetch_slot(&self, key: PageKey) {
         let Place { begin, tag } = self.place(key);
-        self.segment(begin).prefetch(tag);
+        self.segment(begin).prefetch_slot(tag);
     }
 
-    /// As [`Index::prefetch`], of many pages of a file.
-    pub(crate) fn prefetch_run(&self, file: FileId, pages: Range<u64>) {
+    /// As [`Index::prefetch_slot`], of many pages of a file.
+    pub(crate) fn prefetch_slots(&self, file: FileId, pages: Range<u64>) {
         for page in pages.step_by(SLOTS_PER_LINE).map(PageNo) {
-            self.prefetch(PageKey { file, page });
+            self.prefetch_slot(PageKey { file, page });
         }
     }
 

@@ -157,7 +157,7 @@ impl<'a> Segment<'a> {
 
     /// Begins to bring in what [`Segment::lookup`] reads first.
     #[inline(always)]
-    pub(crate) fn prefetch(self, tag: u32) {
+    pub(crate) fn prefetch_slot(self, tag: u32) {
         prefetch(&self.table[self.begin | self.home(tag)]);
     }
 

@@ -10,7 +10,7 @@ use crate::state::{FileState, Files};
 
 /// Room for pages of the file: counted as pages that are newer than the device. Given back when
 /// dropped.
-pub(crate) struct Reserved<'a> {
+pub(crate) struct DirtyReservation<'a> {
     files: &'a Files,
     supply: &'a Supply,
     file: &'a FileState,
@@ -18,7 +18,7 @@ pub(crate) struct Reserved<'a> {
     pub(crate) pages: usize,
 }
 
-impl<'a> Reserved<'a> {
+impl<'a> DirtyReservation<'a> {
     /// For none.
     pub(crate) fn new(files: &'a Files, supply: &'a Supply, file: &'a FileState) -> Self {
         Self { files, supply, file, pages: 0 }
@@ -31,7 +31,7 @@ impl<'a> Reserved<'a> {
             if self.files.count_unwritten(self.supply, self.file, missing) {
                 self.pages += missing;
             } else {
-                self.files.hand_out_room(self.supply, missing);
+                self.files.hand_out_reservations(self.supply, missing);
             }
         }
         self.pages >= pages
@@ -56,7 +56,7 @@ impl<'a> Reserved<'a> {
     }
 }
 
-impl Drop for Reserved<'_> {
+impl Drop for DirtyReservation<'_> {
     fn drop(&mut self) {
         self.give_back();
     }
@@ -70,9 +70,9 @@ pub(crate) fn tag_of(file: &FileState) -> Tag {
 /// The file that a waiter waits for. The wait table shows `tag` under the lock of the queue.
 fn file_of(tag: &Tag) -> &FileState {
     let file = std::ptr::with_exposed_provenance::<FileState>(tag.0 as usize);
-    // SAFETY: the tag comes from `tag_of`, as `RoomWaiters::tell` does not show `NO_FILE`. The
-    // waiter has a reference to the file until its wait returns, and leaves the queue before that,
-    // under the lock that is held here.
+    // SAFETY: the tag comes from `tag_of`, as `DirtyLimitWaiters::notify` does not show `NO_FILE`.
+    // The waiter has a reference to the file until its wait returns, and leaves the queue before
+    // that, under the lock that is held here.
     unsafe { &*file }
 }
 
@@ -86,18 +86,18 @@ impl Files {
     /// As many pages of the file have been written or dropped.
     pub(crate) fn remove_unwritten(&self, supply: &Supply, file: &FileState, pages: usize) {
         self.forget_unwritten(file, pages);
-        self.hand_out_room(supply, pages);
+        self.hand_out_reservations(supply, pages);
     }
 
     /// There may be room for some pages more: counts them for those that wait, and wakes these.
-    pub(crate) fn hand_out_room(&self, supply: &Supply, pages: usize) {
+    pub(crate) fn hand_out_reservations(&self, supply: &Supply, pages: usize) {
         let writing = || supply.waiters.writing();
         let mut was_undone = true;
         while was_undone {
             was_undone = false;
-            supply.room.tell(&supply.waits, pages, writing, |tag| {
+            supply.dirty_waiters.notify(&supply.waits, pages, writing, |tag| {
                 let file = file_of(&tag);
-                let has_room = self.has_room(supply, file, 1);
+                let has_room = self.fits_dirty_limit(supply, file, 1);
                 let is_counted = has_room && self.count_unwritten(supply, file, 1);
                 // Others may have found that page in their way.
                 was_undone |= has_room && !is_counted;
@@ -119,7 +119,7 @@ impl Files {
     }
 
     /// Whether there is room for as many pages more of the file.
-    pub(crate) fn has_room(&self, supply: &Supply, file: &FileState, pages: usize) -> bool {
+    pub(crate) fn fits_dirty_limit(&self, supply: &Supply, file: &FileState, pages: usize) -> bool {
         let own = file.unwritten.pages.load(Ordering::Relaxed) + pages;
         fits(supply, own, self.unwritten.load(Ordering::Relaxed) + pages)
     }

@@ -1,6 +1,6 @@
-//! Writers that wait for *room*: until one page more of their file may be newer than the device;
-//! and what they are told. How room is counted stands in `state/room.rs`, how it is made in
-//! `file/throttle.rs`.
+//! Writers that wait at the dirty limit for *room*: until one page more of their file may be newer
+//! than the device; and what they are told. How room is counted stands in `state/dirty_limit.rs`,
+//! how it is made in `file/throttle.rs`.
 //!
 //! | what happens | who is told |
 //! |---|---|
@@ -42,7 +42,7 @@ pub(crate) const NO_FILE: Tag = Tag(0);
 /// To one that is to look for room, and for a page to write.
 const LOOK: Token = Token(0);
 /// To one for which room was counted.
-const ROOM: Token = Token(1);
+const RESERVED: Token = Token(1);
 
 /// With this many write-backs under way the device is busy without another: a waiter for room or
 /// for a frame begins no more, and a thread that has filled a run writes it by itself. (Queued
@@ -53,23 +53,23 @@ pub(crate) const BUSY: u32 = 4;
 const SHOWN_MAX: u32 = 32;
 
 /// Whether a waiter was handed room by the one that has woken it.
-pub(crate) fn is_handed_room(outcome: Outcome) -> bool {
-    outcome == Outcome::Woken(ROOM)
+pub(crate) fn is_handed_reservation(outcome: Outcome) -> bool {
+    outcome == Outcome::Woken(RESERVED)
 }
 
 /// On a cache line of its own: each end of a change looks here.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct RoomWaiters {
+pub(crate) struct DirtyLimitWaiters {
     waiting: AtomicU32,
     /// How often waiters were told to look; wraps around.
-    told: AtomicU32,
+    epoch: AtomicU32,
 }
 
 /// That its owner is counted, until dropped.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Entered<'a>(&'a RoomWaiters);
+pub(crate) struct Entered<'a>(&'a DirtyLimitWaiters);
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
@@ -77,19 +77,19 @@ impl Drop for Entered<'_> {
     }
 }
 
-impl RoomWaiters {
+impl DirtyLimitWaiters {
     /// The caller will look for room, and wait if there is none.
     pub(crate) fn enter(&self) -> Entered<'_> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        // ORDER[ROOM1]: SeqCst fence (A); pairs with (B) in `waiting`: the look that follows sees
+        // ORDER[LIMIT1]: SeqCst fence (A); pairs with (B) in `waiting`: the look that follows sees
         // what the other has done, or the other sees this thread.
         fence(Ordering::SeqCst);
         Entered(self)
     }
 
     fn waiting(&self) -> u32 {
-        // ORDER[ROOM1]: SeqCst fence (B); pairs with (A) in `enter`.
-        // ORDER[ROOM2]: the same fence; pairs with the Acquire in `told`.
+        // ORDER[LIMIT1]: SeqCst fence (B); pairs with (A) in `enter`.
+        // ORDER[LIMIT2]: the same fence; pairs with the Acquire in `told`.
         fence(Ordering::SeqCst);
         self.waiting.load(Ordering::Relaxed)
     }
@@ -97,28 +97,28 @@ impl RoomWaiters {
     /// Whether nobody waits. The caller has just made a page writable by a read-modify-write.
     #[inline]
     pub(crate) fn is_empty_after_rmw(&self) -> bool {
-        // ORDER[ROOM1]: SeqCst fence (B), of which the read-modify-write is a part; pairs with (A)
+        // ORDER[LIMIT1]: SeqCst fence (B), of which the read-modify-write is a part; pairs with (A)
         // in `enter`.
         fence_after_rmw();
         self.waiting.load(Ordering::Relaxed) == 0
     }
 
-    /// What to pass to [`RoomWaiters::wait`]; taken before the look.
-    pub(crate) fn told(&self) -> u32 {
-        // ORDER[ROOM2]: Acquire; pairs with fence (B), which stands before each count: one that
+    /// What to pass to [`DirtyLimitWaiters::wait`]; taken before the look.
+    pub(crate) fn epoch(&self) -> u32 {
+        // ORDER[LIMIT2]: Acquire; pairs with fence (B), which stands before each count: one that
         // sees it also sees what it is about.
-        self.told.load(Ordering::Acquire)
+        self.epoch.load(Ordering::Acquire)
     }
 
     /// Waits, unless somebody was told to look since `seen`.
     pub(crate) fn wait(&self, waits: &WaitTable<WaitKey>, seen: u32, how: Wait) -> Outcome {
-        waits.wait(&WaitKey::of(self), || self.told.load(Ordering::Relaxed) == seen, how)
+        waits.wait(&WaitKey::of(self), || self.epoch.load(Ordering::Relaxed) == seen, how)
     }
 
     /// There may be room for some pages more. `hand_out` is shown files that are waited for, and
     /// counts a page for a file that may have it; under the lock of the queue. `writing` gives how
     /// many write-backs are under way, each of which will tell once more.
-    pub(crate) fn tell(
+    pub(crate) fn notify(
         &self,
         waits: &WaitTable<WaitKey>,
         pages: usize,
@@ -148,49 +148,49 @@ impl RoomWaiters {
                 Verdict::Skip
             }
         };
-        self.told.fetch_add(1, Ordering::Relaxed);
-        waits.wake_where(&WaitKey::of(self), is_handed, ROOM);
+        self.epoch.fetch_add(1, Ordering::Relaxed);
+        waits.wake_where(&WaitKey::of(self), is_handed, RESERVED);
         if is_none_handed && writing < BUSY {
             waits.wake_with(&WaitKey::of(self), 1, LOOK);
         }
     }
 
     /// Something has changed for all waiters of a file.
-    pub(crate) fn tell_file(&self, waits: &WaitTable<WaitKey>, file: Tag) {
+    pub(crate) fn notify_file(&self, waits: &WaitTable<WaitKey>, file: Tag) {
         if self.waiting() > 0 {
             let is_of_file = |tag| if tag == file { Verdict::Wake } else { Verdict::Skip };
-            self.told.fetch_add(1, Ordering::Relaxed);
+            self.epoch.fetch_add(1, Ordering::Relaxed);
             waits.wake_where(&WaitKey::of(self), is_of_file, LOOK);
         }
     }
 
     /// A page can be written, or a buffer be had for it: any waiter can write any page.
-    pub(crate) fn tell_of_page(&self, waits: &WaitTable<WaitKey>) {
-        self.tell_of_pages(waits, 1);
+    pub(crate) fn notify_of_page(&self, waits: &WaitTable<WaitKey>) {
+        self.notify_of_pages(waits, 1);
     }
 
-    /// As [`RoomWaiters::tell_of_page`], of several.
-    pub(crate) fn tell_of_pages(&self, waits: &WaitTable<WaitKey>, pages: usize) {
+    /// As [`DirtyLimitWaiters::notify_of_page`], of several.
+    pub(crate) fn notify_of_pages(&self, waits: &WaitTable<WaitKey>, pages: usize) {
         if self.waiting() > 0 {
             self.wake(waits, pages);
         }
     }
 
     /// All are to look.
-    pub(crate) fn tell_all(&self, waits: &WaitTable<WaitKey>) {
+    pub(crate) fn notify_all(&self, waits: &WaitTable<WaitKey>) {
         self.wake(waits, usize::MAX);
     }
 
     fn wake(&self, waits: &WaitTable<WaitKey>, waiters: usize) {
-        self.told.fetch_add(1, Ordering::Relaxed);
+        self.epoch.fetch_add(1, Ordering::Relaxed);
         waits.wake_with(&WaitKey::of(self), waiters, LOOK);
     }
 
     /// The caller takes room, and leaves; whether it was told before, and whether a write that it
     /// began since may be under way: then the end of that tells others.
-    pub(crate) fn leave(&self, waits: &WaitTable<WaitKey>, was_told: bool, is_writing: bool) {
-        if was_told && !is_writing {
-            self.tell_of_page(waits);
+    pub(crate) fn leave(&self, waits: &WaitTable<WaitKey>, was_notified: bool, is_writing: bool) {
+        if was_notified && !is_writing {
+            self.notify_of_page(waits);
         }
     }
 }
@@ -208,16 +208,16 @@ mod tests {
     fn told(
         name: &'static str,
         files: &[u64],
-        tell: impl Fn(&RoomWaiters, &WaitTable<WaitKey>),
+        tell: impl Fn(&DirtyLimitWaiters, &WaitTable<WaitKey>),
     ) -> Vec<u64> {
         let waits = WaitTable::<WaitKey>::builder().build();
-        let waiters = RoomWaiters::default();
+        let waiters = DirtyLimitWaiters::default();
         let reason = Reason::register(name);
         let before = Ledger::snapshot().reason(reason).waits;
         let wait = |file| {
             let _entered = waiters.enter();
-            let outcome = waiters.wait(&waits, waiters.told(), Wait::new(reason).tag(Tag(file)));
-            is_handed_room(outcome).then_some(file)
+            let outcome = waiters.wait(&waits, waiters.epoch(), Wait::new(reason).tag(Tag(file)));
+            is_handed_reservation(outcome).then_some(file)
         };
         thread::scope(|scope| {
             let spawn = |(nth, file): (usize, &u64)| {
@@ -230,7 +230,7 @@ mod tests {
             };
             let threads: Vec<_> = files.iter().enumerate().map(spawn).collect();
             tell(&waiters, &waits);
-            waiters.tell_all(&waits);
+            waiters.notify_all(&waits);
             threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
         })
     }
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn room_is_handed_to_those_whose_file_may_have_it() {
         let handed = told("test-room", &[1, 2, 3, 4], |waiters, waits| {
-            waiters.tell(waits, 2, || 1, |file| file != Tag(1));
+            waiters.notify(waits, 2, || 1, |file| file != Tag(1));
         });
         assert_eq!(handed, [2, 3]);
     }
@@ -248,14 +248,14 @@ mod tests {
         let files = [[1; SHOWN_MAX as usize + 1].as_slice(), &[2]].concat();
         for writing in [1, 0] {
             let handed = told("test-room-for-all", &files, |waiters, waits| {
-                waiters.tell(waits, 1, || writing, |file| file == Tag(2));
+                waiters.notify(waits, 1, || writing, |file| file == Tag(2));
             });
             let expected: &[u64] = if writing > 0 { &[] } else { &[2] };
             assert_eq!(handed, expected);
         }
         // And has all room, not only its own.
         let handed = told("test-room-left", &[1, 2, 3], |waiters, waits| {
-            waiters.tell(waits, 1, || 0, |file| file != Tag(1));
+            waiters.notify(waits, 1, || 0, |file| file != Tag(1));
         });
         assert_eq!(handed, [2, 3]);
     }
@@ -272,7 +272,7 @@ mod loom {
 
     struct Scene {
         waits: WaitTable<WaitKey>,
-        waiters: RoomWaiters,
+        waiters: DirtyLimitWaiters,
         /// How many pages more there may be.
         room: AtomicU32,
         /// How many pages can be written.
@@ -287,7 +287,7 @@ mod loom {
         fn new() -> Arc<Self> {
             Arc::new(Self {
                 waits: WaitTable::<WaitKey>::builder().buckets(1).seed(1).build(),
-                waiters: RoomWaiters::default(),
+                waiters: DirtyLimitWaiters::default(),
                 room: AtomicU32::new(0),
                 pages: AtomicU32::new(0),
                 begun: AtomicU32::new(0),
@@ -295,17 +295,17 @@ mod loom {
             })
         }
 
-        /// As `make_room` with queued writes: until there is room. A page that is taken is then
-        /// written by another thread.
-        fn make_room(&self) {
+        /// As `wait_for_dirty_limit` with queued writes: until there is room. A page that is taken
+        /// is then written by another thread.
+        fn wait_for_dirty_limit(&self) {
             let Self { waits, waiters, room, pages, begun, writing } = self;
             let is_writing = |has_begun| has_begun && writing.load(Ordering::Relaxed) > 0;
             let _entered = waiters.enter();
-            let (mut is_told, mut has_begun) = (false, false);
+            let (mut is_notified, mut has_begun) = (false, false);
             loop {
-                let seen = waiters.told();
+                let seen = waiters.epoch();
                 if take(room) {
-                    return waiters.leave(waits, is_told, is_writing(has_begun));
+                    return waiters.leave(waits, is_notified, is_writing(has_begun));
                 }
                 has_begun = take(pages);
                 if has_begun {
@@ -313,24 +313,24 @@ mod loom {
                     give(begun);
                 }
                 let outcome = waiters.wait(waits, seen, Wait::new(Reason::OTHER).tag(FILE));
-                if is_handed_room(outcome) {
+                if is_handed_reservation(outcome) {
                     return waiters.leave(waits, true, is_writing(has_begun));
                 }
-                is_told = matches!(outcome, Outcome::Woken(_));
+                is_notified = matches!(outcome, Outcome::Woken(_));
             }
         }
 
-        /// As `hand_out_room`.
-        fn tell(&self) {
+        /// As `hand_out_reservations`.
+        fn notify(&self) {
             let writing = || self.writing.load(Ordering::Relaxed);
-            self.waiters.tell(&self.waits, 1, writing, |_| take(&self.room));
+            self.waiters.notify(&self.waits, 1, writing, |_| take(&self.room));
         }
 
         /// As `publish_change`.
         fn publish(&self) {
             give(&self.pages);
             if !self.waiters.is_empty_after_rmw() {
-                self.waiters.tell_of_page(&self.waits);
+                self.waiters.notify_of_page(&self.waits);
             }
         }
 
@@ -342,7 +342,7 @@ mod loom {
                 }
                 self.writing.fetch_sub(1, Ordering::Relaxed);
                 give(&self.room);
-                self.tell();
+                self.notify();
             }
         }
     }
@@ -372,7 +372,7 @@ mod loom {
             let scene = Scene::new();
             let spawn = |_| {
                 let scene = scene.clone();
-                thread::spawn(move || scene.make_room())
+                thread::spawn(move || scene.wait_for_dirty_limit())
             };
             let writers: Vec<_> = (0..waiters).map(spawn).collect();
             run(&scene);
@@ -384,7 +384,7 @@ mod loom {
     fn room_is_found_or_ends_the_wait() {
         check(1, |scene| {
             give(&scene.room);
-            scene.tell();
+            scene.notify();
         });
     }
 
@@ -393,7 +393,7 @@ mod loom {
         check(2, |scene| {
             for _ in 0..2 {
                 give(&scene.room);
-                scene.tell();
+                scene.notify();
             }
         });
     }
@@ -402,7 +402,7 @@ mod loom {
     fn a_page_to_write_is_found_or_ends_the_wait() {
         check(1, |scene| {
             give(&scene.pages);
-            scene.waiters.tell_of_page(&scene.waits);
+            scene.waiters.notify_of_page(&scene.waits);
             scene.end_writes(1);
         });
     }
@@ -427,7 +427,7 @@ mod loom {
             }
             give(&scene.pages);
             give(&scene.pages);
-            scene.waiters.tell_of_page(&scene.waits);
+            scene.waiters.notify_of_page(&scene.waits);
             scene.end_writes(2);
         });
     }

@@ -1,4 +1,4 @@
-//! The rooms of the cache: `frames`, `pages`, `io`, `state` and `file`, and who may look into
+//! The layers of the cache: `frames`, `pages`, `io`, `state` and `file`, and who may look into
 //! which.
 //!
 //! What lies beside them is the ground, on which all stand; on top are the cache itself and the
@@ -10,7 +10,7 @@ use super::source::Source;
 
 const CRATE: &str = "crates/cache/src/";
 
-/// Each room, and those that it must not name.
+/// Each layer, and those that it must not name.
 const ABOVE: [(&str, &[&str]); 5] = [
     ("frames", &["pages", "io", "state", "file", "cache"]),
     ("pages", &["io", "state", "file", "cache"]),
@@ -27,17 +27,17 @@ const TOP: [&str; 3] = ["lib", "cache", "shuttle"];
 /// Checks one file.
 pub(crate) fn check(source: &Source) -> Vec<Finding> {
     let Some(path) = source.path.strip_prefix(CRATE) else { return Vec::new() };
-    let room = path.split(['/', '.']).next().unwrap_or_default();
-    if TOP.contains(&room) {
+    let layer = path.split(['/', '.']).next().unwrap_or_default();
+    if TOP.contains(&layer) {
         return Vec::new();
     }
-    let above = ABOVE.iter().find(|(name, _)| *name == room).map_or(GROUND, |(_, above)| above);
+    let above = ABOVE.iter().find(|(name, _)| *name == layer).map_or(GROUND, |(_, above)| above);
     paths(source, &["crate"])
         .into_iter()
         .filter_map(|(at, path)| {
             let other = path.split("::").nth(1)?.to_owned();
             (above.contains(&other.as_str()) && !source.is_test(at)).then(|| {
-                let what = format!("`{path}`: {room} may not name {other}");
+                let what = format!("`{path}`: {layer} may not name {other}");
                 Finding::new(&source.path, source.line_of(at) + 1, what)
             })
         })
