@@ -3,7 +3,7 @@
 
 use unherd_sys::{Completion, Deadline, Timestamp};
 
-use crate::file::ticket::fill_slot;
+use crate::file::ticket::complete_slot;
 use crate::file::{Core, Expired};
 use crate::frames::Alarm;
 use crate::io::TransferError;
@@ -51,8 +51,8 @@ impl<'a> IoThread<'a> {
         match pages {
             RunPages::Fill(fill) => {
                 // The pin lies in the slot before anybody is woken.
-                let deliver = |filled| {
-                    fill_slot(&core.pages, engine, at, filled);
+                let deliver = |result| {
+                    complete_slot(&core.pages, engine, at, result);
                     #[cfg(test)]
                     tests::reach(core, tests::Step::Filled);
                 };
@@ -79,11 +79,11 @@ impl<'a> IoThread<'a> {
     /// lost, or stay pinned.
     pub(crate) fn give_up(self) {
         let Self { core, engine, mut completing, .. } = self;
-        let (given_up, is_unfilled) = engine.give_up(completing.slot());
+        let (given_up, is_incomplete) = engine.give_up(completing.slot());
         for (at, pages) in given_up {
             match pages {
                 RunPages::Fill(fill) => {
-                    fill.lose(&core.pages, |filled| fill_slot(&core.pages, engine, at, filled));
+                    fill.lose(&core.pages, |result| complete_slot(&core.pages, engine, at, result));
                 }
                 RunPages::WriteBack(mut pages) => {
                     // The device may read them at any time.
@@ -94,7 +94,7 @@ impl<'a> IoThread<'a> {
                 }
             }
         }
-        completing.give_up(core, engine, is_unfilled);
+        completing.give_up(core, engine, is_incomplete);
         completing.end_group(core);
         core.pages.notify_idle(usize::MAX);
         core.supply().dirty_waiters.notify_all(core.waits());

@@ -16,7 +16,7 @@ pub(crate) struct Ticket<'a> {
     engine: &'a Engine,
     at: usize,
     page: WaitKey,
-    is_filled: Arc<AtomicBool>,
+    is_complete: Arc<AtomicBool>,
     is_taken: bool,
 }
 
@@ -41,8 +41,8 @@ impl<'a> Ticket<'a> {
         run: Run,
         first: PageKey,
     ) -> Result<Self, Box<Run>> {
-        let (at, is_filled) = engine.begin_read(pages.memory(), run)?;
-        Ok(Self { pages, engine, at, page: first.into(), is_filled, is_taken: false })
+        let (at, is_complete) = engine.begin_read(pages.memory(), run)?;
+        Ok(Self { pages, engine, at, page: first.into(), is_complete, is_taken: false })
     }
 
     /// Shared, as all readers are woken at a time: who is dropped leaves nobody behind.
@@ -50,27 +50,27 @@ impl<'a> Ticket<'a> {
         Wait::new(self.pages.reasons.page_read).tag(Want::Read.tag()).shared()
     }
 
-    fn is_unfilled(&self) -> bool {
-        !self.is_filled.load(Ordering::Relaxed)
+    fn is_incomplete(&self) -> bool {
+        !self.is_complete.load(Ordering::Relaxed)
     }
 
-    /// What the slot is filled with, after a wait.
+    /// The result, after a wait.
     fn take(&mut self, outcome: Outcome) -> Option<Result<Pin, Errno>> {
-        let filled = self.engine.take_filled(self.at);
-        self.is_taken = filled.is_some();
-        if filled.is_none() && matches!(outcome, Outcome::Woken(_)) {
+        let result = self.engine.take_result(self.at);
+        self.is_taken = result.is_some();
+        if result.is_none() && matches!(outcome, Outcome::Woken(_)) {
             self.pages.waits.note_needless(self.pages.reasons.page_read);
         }
-        filled
+        result
     }
 
     /// Blocks until the end of the read, under `page-read`.
     pub(crate) fn wait(mut self) -> Result<Pin, Errno> {
         loop {
             let waits = &self.pages.waits;
-            let outcome = waits.wait(&self.page, || self.is_unfilled(), self.how());
-            if let Some(filled) = self.take(outcome) {
-                return filled;
+            let outcome = waits.wait(&self.page, || self.is_incomplete(), self.how());
+            if let Some(result) = self.take(outcome) {
+                return result;
             }
         }
     }
@@ -80,17 +80,17 @@ impl<'a> Ticket<'a> {
     pub(crate) async fn wait_async(mut self) -> Result<Pin, Errno> {
         loop {
             let waits = &self.pages.waits;
-            let outcome = waits.wait_async(&self.page, || self.is_unfilled(), self.how()).await;
-            if let Some(filled) = self.take(outcome) {
-                return filled;
+            let outcome = waits.wait_async(&self.page, || self.is_incomplete(), self.how()).await;
+            if let Some(result) = self.take(outcome) {
+                return result;
             }
         }
     }
 }
 
 /// Fills the slot of a fill that has ended. A pin that nobody will come for is given back.
-pub(crate) fn fill_slot(pages: &Pages, engine: &Engine, at: usize, filled: Result<Pin, Errno>) {
-    if let Some(pin) = engine.fill(pages.memory(), at, filled) {
+pub(crate) fn complete_slot(pages: &Pages, engine: &Engine, at: usize, result: Result<Pin, Errno>) {
+    if let Some(pin) = engine.put_result(pages.memory(), at, result) {
         pages.unpin(pin);
     }
 }

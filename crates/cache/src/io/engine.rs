@@ -19,8 +19,8 @@
 //!  ---------------------                    ---------------------------------
 //!                                           publish the page, pinned
 //!  lock the slots                           lock the slots
-//!  filled: take the pin, free the slot      abandoned: take the pin, free the slot
-//!  else: abandoned                          else: filled
+//!  a result: take it, free the slot         abandoned: take the pin, free the slot
+//!  else: abandoned                          else: the result is there
 //!  unlock; unpin what was taken             unlock; unpin what was taken
 //!                                           wake the waiters for the page
 //! ```
@@ -66,11 +66,11 @@ struct Slot<T> {
     /// Under way, or kept back; not while the I/O thread completes it.
     run: Option<Run<T>>,
     /// What came of it, for its owner.
-    filled: Option<Result<Pin, Errno>>,
-    /// Whether it is `filled`: what its owner looks at when it is woken, without the lock. Relaxed:
-    /// set under the lock, and the owner takes that before it believes what it saw.
-    is_filled: Arc<AtomicBool>,
-    /// Nobody will come for what the slot is filled with.
+    result: Option<Result<Pin, Errno>>,
+    /// Whether there is a `result`: what its owner looks at when it is woken, without the lock.
+    /// Relaxed: set under the lock, and the owner takes that before it believes what it saw.
+    is_complete: Arc<AtomicBool>,
+    /// Nobody will come for the result.
     is_abandoned: bool,
 }
 
@@ -94,27 +94,27 @@ impl<T> Default for Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// Puts the run into a slot. Gives that, and what will say that it is filled.
+    /// Puts the run into a slot. Gives that, and what will say that there is a result.
     fn put(&mut self, run: Run<T>) -> (usize, Arc<AtomicBool>) {
         let at = self.free.pop().unwrap_or(self.slots.len());
         if at == self.slots.len() {
-            let is_filled = Arc::default();
-            self.slots.push(Slot { run: None, filled: None, is_filled, is_abandoned: false });
+            let is_complete = Arc::default();
+            self.slots.push(Slot { run: None, result: None, is_complete, is_abandoned: false });
         }
         let slot = &mut self.slots[at];
         slot.run = Some(run);
         slot.is_abandoned = false;
-        slot.is_filled.store(false, Ordering::Relaxed);
-        (at, slot.is_filled.clone())
+        slot.is_complete.store(false, Ordering::Relaxed);
+        (at, slot.is_complete.clone())
     }
 
-    /// Frees the slot if it is filled. Gives what was in it.
-    fn take_filled(&mut self, at: usize) -> Option<Result<Pin, Errno>> {
-        let filled = self.slots[at].filled.take();
-        if filled.is_some() {
+    /// Frees the slot if there is a result, which it gives.
+    fn take_result(&mut self, at: usize) -> Option<Result<Pin, Errno>> {
+        let result = self.slots[at].result.take();
+        if result.is_some() {
             self.free.push(at);
         }
-        filled
+        result
     }
 }
 
@@ -134,7 +134,7 @@ pub(crate) struct Engine<T> {
     stopping: AtomicBool,
 }
 
-/// The slot of a run, and what will say that this is filled; or the run, if the I/O thread has
+/// The slot of a run, and what will say that there is a result; or the run, if the I/O thread has
 /// died.
 type Queued<T> = Result<(usize, Arc<AtomicBool>), Box<Run<T>>>;
 
@@ -191,18 +191,18 @@ impl<T: Payload> Engine<T> {
 
     /// The I/O thread has died: all operations to come fail. Gives the runs that are under way, of
     /// which the device may use the memory for ever, and those that are kept back, with their
-    /// slots; and whether nobody has filled the slot of the run that was `completing`.
+    /// slots; and whether there is no result of the run that was `completing`.
     pub(crate) fn give_up(&self, completing: Option<usize>) -> (Vec<(usize, T)>, bool) {
         let mut slots = self.slots.lock();
         slots.is_over = true;
         slots.deferred.clear();
         self.deferred.store(0, Ordering::Relaxed);
         self.ahead_pages.store(u32::MAX / 2, Ordering::Relaxed);
-        let is_empty = |slot: &Slot<T>| slot.run.is_none() && slot.filled.is_none();
-        let is_unfilled =
+        let is_empty = |slot: &Slot<T>| slot.run.is_none() && slot.result.is_none();
+        let is_incomplete =
             completing.is_some_and(|at| is_empty(&slots.slots[at]) && !slots.free.contains(&at));
         let take = |(at, slot): (usize, &mut Slot<T>)| Some((at, slot.run.take()?.abandon()));
-        (slots.slots.iter_mut().enumerate().filter_map(take).collect(), is_unfilled)
+        (slots.slots.iter_mut().enumerate().filter_map(take).collect(), is_incomplete)
     }
 
     /// Submits what is next to be moved of the run in a slot.
@@ -286,16 +286,16 @@ impl<T: Payload> Engine<T> {
         slots.reads < QUEUED_READS_MIN || slots.reads.saturating_add(blocking_reads) < READS_MAX
     }
 
-    /// Frees the slot if it is filled. Gives what was in it.
-    pub(crate) fn take_filled(&self, at: usize) -> Option<Result<Pin, Errno>> {
-        self.slots.lock().take_filled(at)
+    /// Frees the slot if there is a result, which it gives.
+    pub(crate) fn take_result(&self, at: usize) -> Option<Result<Pin, Errno>> {
+        self.slots.lock().take_result(at)
     }
 
-    /// Nobody will come for what the slot is filled with. Gives the pin, if it is there already.
+    /// Nobody will come for the result. Gives the pin, if it is there already.
     pub(crate) fn abandon(&self, at: usize) -> Option<Pin> {
         let mut slots = self.slots.lock();
         slots.slots[at].is_abandoned = true;
-        slots.take_filled(at)?.ok()
+        slots.take_result(at)?.ok()
     }
 
     #[cfg(test)]
@@ -341,21 +341,21 @@ impl<T: Payload> Engine<T> {
 
     /// Fills the slot of a read that has ended, and begins others. Gives back a pin that nobody
     /// will come for.
-    pub(crate) fn fill(
+    pub(crate) fn put_result(
         &self,
         memory: &FrameMemory,
         at: usize,
-        filled: Result<Pin, Errno>,
+        result: Result<Pin, Errno>,
     ) -> Option<Pin> {
         let mut slots = self.slots.lock();
         let slot = &mut slots.slots[at];
         let mut unwanted = None;
         if slot.is_abandoned {
             slots.free.push(at);
-            unwanted = filled.ok();
+            unwanted = result.ok();
         } else {
-            slot.filled = Some(filled);
-            slot.is_filled.store(true, Ordering::Relaxed);
+            slot.result = Some(result);
+            slot.is_complete.store(true, Ordering::Relaxed);
         }
         debug_assert!(slots.reads > 0 || slots.is_over, "a read ends once");
         slots.reads = slots.reads.saturating_sub(1);
