@@ -138,7 +138,7 @@ impl Cache {
     /// kernel's; memory that is locked (mlock(2)) goes back since Linux 5.18. The cache has no huge
     /// pages from then on, since the kernel would fill those up again of which a part is gone. To
     /// grow, memory is taken, as by [`CacheBuilder::build`], but no more than
-    /// [`CacheBuilder::max_capacity`].
+    /// [`CacheBuilder::max_capacity`]: without that the cache can only shrink, and grow back.
     ///
     /// Blocks under `frame` (see [`File`](File#blocking)) while another `resize` or
     /// [`Cache::alloc_contiguous`] runs. To shrink, it first writes dirty pages back as
@@ -298,8 +298,8 @@ impl CacheBuilder {
     /// The size of a page in bytes: a power of two from 512 to 2 MiB. The default is 4096.
     ///
     /// Small pages waste less of the cache on what is not asked for, large ones make fewer
-    /// transfers and need fewer frames, each of which takes 64 bytes beyond the capacity and about
-    /// as much again for index and policy. A file whose device wants larger transfers cannot be
+    /// transfers and need fewer frames, each of which takes 104 to 116 bytes beyond the capacity. A
+    /// file whose device wants larger transfers cannot be
     /// opened ([`Error::Misaligned`]).
     pub fn page_size(self, page_bytes: usize) -> Self {
         Self { page_bytes, ..self }

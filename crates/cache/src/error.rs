@@ -64,7 +64,7 @@ impl fmt::Display for Operation {
 /// | `Locked` | `WouldBlock` |
 /// | `ReadOnly` | `PermissionDenied` |
 /// | `InsufficientMemory` | `OutOfMemory` |
-/// | `CreateNeedsWrite`, `OutOfRange`, `NotAFile`, `Misaligned`, `TornElsewhere`, `CapacityOutOfRange`, `ContiguousTooLarge` | `InvalidInput` |
+/// | `CreateNeedsWrite`, `OutOfRange`, `BackwardRange`, `NotAFile`, `Misaligned`, `TornElsewhere`, `CapacityOutOfRange`, `ContiguousTooLarge` | `InvalidInput` |
 /// | `DirectRefused`, `AsyncNeedsIoThread`, `Forked` | `Unsupported` |
 /// | all others | `Other` |
 ///
@@ -254,12 +254,23 @@ pub enum Error {
     },
     /// Beyond the last offset that a file can have (2^63 - 1).
     OutOfRange {
+        /// The file.
+        file: Arc<Path>,
         /// Where, in bytes; `u64::MAX` for a page that begins beyond.
         offset: u64,
         /// How many bytes.
         len: u64,
         /// The page, if the call asked for a page.
         page: Option<u64>,
+    },
+    /// A range of bytes ends before it begins. Nothing was done.
+    BackwardRange {
+        /// The file.
+        file: Arc<Path>,
+        /// Where the range begins, in bytes.
+        start: u64,
+        /// Where it ends.
+        end: u64,
     },
     /// The file system does not let the file become so large; of a block device, it is beyond the
     /// end. Pages are written whole, and the last one must fit. Nothing was changed.
@@ -409,8 +420,9 @@ impl fmt::Display for Error {
                         f.write_str("; make room, and call `allocate` again")
                     }
                     (_, ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => f.write_str(
-                        "; the cache keeps what it could not write: make room, and call \
-                         `sync_all` again",
+                        "; the cache keeps what it could not write until the file's last handle is \
+                         dropped: make room, and call `sync_all` again, after a `close` by another \
+                         handle",
                     ),
                     (Operation::PunchHole, _) if *errno == Errno::OPNOTSUPP => {
                         f.write_str("; the file system has no holes: write zeros instead")
@@ -530,13 +542,23 @@ impl fmt::Display for Error {
                  or use read_at, which says how many there are",
                 file.display()
             ),
-            Self::OutOfRange { page: Some(page), .. } => {
-                write!(f, "page {page} ends beyond the largest offset, {}", i64::MAX)
-            }
-            Self::OutOfRange { offset, len, page: None } => write!(
+            Self::OutOfRange { file, page: Some(page), .. } => write!(
                 f,
-                "{len} bytes at offset {offset} are beyond the largest offset, {}",
+                "page {page} of {} ends beyond the largest offset, {}",
+                file.display(),
                 i64::MAX
+            ),
+            Self::OutOfRange { file, offset, len, page: None } => write!(
+                f,
+                "{} at offset {offset} of {} would end beyond the largest offset, {}",
+                Count(usize::try_from(*len).unwrap_or(usize::MAX), "byte"),
+                file.display(),
+                i64::MAX
+            ),
+            Self::BackwardRange { file, start, end } => write!(
+                f,
+                "the range {start}..{end} of {} ends before it begins; exchange the two",
+                file.display()
             ),
             Self::FileTooLarge { file, offset, len, len_max } => write!(
                 f,
@@ -601,8 +623,11 @@ impl fmt::Display for Error {
             Self::Open { file, errno } => {
                 let what_to_do = match *errno {
                     Errno::NOENT => {
-                        "; its directory must be there, and to make it, open it with \
-                         `write(true).create(true)`"
+                        "; to create the file, open it with `write(true).create(true)`; its \
+                         directory must exist"
+                    }
+                    Errno::ACCESS | Errno::PERM | Errno::ROFS => {
+                        "; without `write(true)` it need only be readable"
                     }
                     Errno::BADF => {
                         "; it must be open for reading, and for writing as well to write"

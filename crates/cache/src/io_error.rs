@@ -10,7 +10,14 @@ use crate::{BuildError, Error};
 /// cache's error is inside: [`io::Error::get_ref`], and its text.
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
-        Self::new(kind(&error), error)
+        Self::new(error.kind(), error)
+    }
+}
+
+impl Error {
+    /// What the error is like among those of std: see the table above.
+    pub fn kind(&self) -> ErrorKind {
+        kind(self)
     }
 }
 
@@ -42,6 +49,7 @@ fn kind(error: &Error) -> ErrorKind {
         // As std::fs::OpenOptions::open.
         Error::CreateNeedsWrite { .. }
         | Error::OutOfRange { .. }
+        | Error::BackwardRange { .. }
         | Error::CapacityOutOfRange { .. }
         | Error::ContiguousTooLarge { .. }
         | Error::NotAFile { .. }

@@ -48,7 +48,8 @@
 //! for nobody.
 //!
 //! **A killed process loses what it has not synced, in any order**; what is older than 5 s was
-//! written back, as far as the device had time ([`CacheBuilder::dirty_expire`]). What follows for
+//! written back, as far as the device had time ([`CacheBuilder::dirty_expire`]; not with
+//! [`Io::Blocking`]). What follows for
 //! databases stands at [`File`].
 //!
 //! Where to read: five layers, each of which knows only those before it. `frames/`: the states of a

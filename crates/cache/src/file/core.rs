@@ -86,20 +86,25 @@ impl Core {
 
     /// Refuses what a child of fork(2) may not do with its parent's cache: all that takes a lock,
     /// waits, or reaches the device. Comes before the first lock of every call; hits take none, but
-    /// see [`Core::read_on`].
+    /// see [`Core::continue_readahead`].
     pub(crate) fn check_not_forked(&self) -> Result<(), Error> {
         if self.fork().is_forked() { Err(Error::Forked) } else { Ok(()) }
     }
 
     /// Refuses what lies beyond the largest offset that a file of any kind has.
     #[inline]
-    pub(crate) fn check_range(&self, offset: u64, len: usize) -> Result<(), Error> {
+    pub(crate) fn check_range(
+        &self,
+        file: &FileState,
+        offset: u64,
+        len: usize,
+    ) -> Result<(), Error> {
         let len = len as u64;
         // The last page must end at a legal offset too, because pages are written whole.
         let last = (i64::MAX as u64) & !(self.memory().page_bytes() as u64 - 1);
         match offset.checked_add(len) {
             Some(end) if end <= last => Ok(()),
-            _ => Err(Error::OutOfRange { offset, len, page: None }),
+            _ => Err(file.out_of_range(offset, len)),
         }
     }
 
@@ -112,7 +117,7 @@ impl Core {
         offset: u64,
         len: usize,
     ) -> Result<(), Error> {
-        self.check_range(offset, len)?;
+        self.check_range(file, offset, len)?;
         let last = file.len_max & !(self.memory().page_bytes() as u64 - 1);
         if len > 0 && offset + len as u64 > last {
             return Err(file.too_large(offset, len as u64));
@@ -121,10 +126,11 @@ impl Core {
     }
 
     /// As [`Core::check_range`] of a page.
-    pub(crate) fn check_page(&self, page: PageNo) -> Result<(), Error> {
+    pub(crate) fn check_page(&self, file: &FileState, page: PageNo) -> Result<(), Error> {
         let page_bytes = self.memory().page_bytes();
         let offset = page.0.saturating_mul(page_bytes as u64);
-        self.check_range(offset, page_bytes).map_err(|_| Error::OutOfRange {
+        self.check_range(file, offset, page_bytes).map_err(|_| Error::OutOfRange {
+            file: file.path.clone(),
             offset,
             len: page_bytes as u64,
             page: Some(page.0),

@@ -49,7 +49,8 @@ use crate::state::{Advice, Failure, FileState, OpenOptions, ReadStreams};
 /// Writes that were not synced live in the process, not in the kernel: `kill -9` loses them, and a
 /// later write may survive where an earlier one is lost; pwrite(2) would leave all of them in the
 /// kernel's page cache. What is older than 5 s is written back by then
-/// ([`CacheBuilder::dirty_expire`](crate::CacheBuilder::dirty_expire)), as far as it can be. A
+/// ([`CacheBuilder::dirty_expire`](crate::CacheBuilder::dirty_expire); not with
+/// [`Io::Blocking`](crate::Io::Blocking)), as far as it can be. A
 /// program that counts on writes outliving the process must sync, call [`File::write_back`], or
 /// write through ([`OpenOptions::write_through`]): what the device has survives the process, though
 /// not a power cut.
@@ -224,7 +225,7 @@ impl File {
     /// How many of `len` bytes at `offset` the file has.
     #[inline]
     fn bytes_to_read(&self, offset: u64, len: usize) -> Result<usize, Error> {
-        self.core().check_range(offset, len)?;
+        self.core().check_range(&self.file, offset, len)?;
         let left = self.file.len().saturating_sub(offset);
         Ok(usize::try_from(left).map_or(len, |left| left.min(len)))
     }
@@ -367,7 +368,7 @@ impl File {
     /// [`Error::WouldDeadlock`]; the [errors](File#errors) of all writes. The length is as it was.
     pub fn set_len(&self, len_bytes: u64) -> Result<(), Error> {
         self.check_write()?;
-        self.core().check_range(len_bytes, 0)?;
+        self.core().check_range(&self.file, len_bytes, 0)?;
         let len = self.file.rounded_len(len_bytes);
         if len > self.file.len_max {
             return Err(self.file.too_large(0, len));
@@ -380,7 +381,9 @@ impl File {
     /// file meanwhile. Bytes beyond the end of the file are zero. A page wholly beyond it is no
     /// error, and does not make the file longer: compare [`File::len`].
     ///
-    /// A guard keeps a frame. Blocks and fails as [`File::read_at`]. A hit takes no lock
+    /// A guard keeps a frame: a thread that keeps guards of all frames waits for itself until
+    /// [`CacheBuilder::frame_wait`](crate::CacheBuilder::frame_wait) is over. Blocks and fails as
+    /// [`File::read_at`]. A hit takes no lock
     /// (but see [`File::read_at`] on pages that were read ahead); it and the drop of the guard
     /// write to one cache line, which all that pin the page share: threads that read one page at
     /// the same time are better served by [`File::peek`].
@@ -535,7 +538,7 @@ impl File {
     /// all reads and writes.
     pub fn page_mut(&self, page: PageNo) -> Result<PageMut<'_>, Error> {
         self.check_write()?;
-        self.core().check_page(page)?;
+        self.core().check_page(&self.file, page)?;
         let core = self.core();
         core.check_write(&self.file, core.memory().offset(page), core.memory().page_bytes())?;
         PageMut::new(core, &self.file, page)
@@ -657,6 +660,15 @@ impl File {
         }
         let pages = self.pages_in(range);
         self.own(self.core().write_back_pages(&self.file, &pages))
+    }
+
+    /// Refuses a range that ends before it begins; one that is empty is none.
+    pub(crate) fn check_forward(&self, range: &Range<u64>) -> Result<(), Error> {
+        let Range { start, end } = *range;
+        if start <= end {
+            return Ok(());
+        }
+        Err(Error::BackwardRange { file: self.file.path.clone(), start, end })
     }
 
     pub(crate) fn pages_in(&self, range: Range<u64>) -> PageRange {

@@ -38,14 +38,15 @@ impl File {
     ///
     /// # Errors
     /// [`Error::NotSynced`] if pages hold writes that are not synced: they stay, all others are
-    /// forgotten, and the length is as it was. [`Error::WouldDeadlock`]; [`Error::Io`], if the
-    /// device does not tell its length.
+    /// forgotten, and the length is as it was. [`Error::WouldDeadlock`], [`Error::BackwardRange`];
+    /// [`Error::Io`], if the device does not tell its length.
     ///
     /// [`OpenOptions::lock`]: crate::OpenOptions::lock
     pub fn invalidate(&self, range: Range<u64>) -> Result<(), Error> {
         let core = self.core();
         core.check_not_forked()?;
         self.file.check_has_no_own_page()?;
+        self.check_forward(&range)?;
         let reaches_end = !range.is_empty() && range.end >= self.file.len();
         self.forget_pages(self.pages_in(range))?;
         if !reaches_end {

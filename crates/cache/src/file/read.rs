@@ -80,7 +80,7 @@ impl Core {
         pages: u64,
     ) -> Result<Pin, Error> {
         self.check_not_forked()?;
-        self.check_page(page)?;
+        self.check_page(file, page)?;
         let key = file.key(page);
         let (mut waited, mut began) = (false, None);
         loop {

@@ -77,7 +77,7 @@ impl File {
     /// As [`File::read_at`].
     pub fn read_uncached_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         let core = self.core();
-        core.check_range(offset, buf.len())?;
+        core.check_range(&self.file, offset, buf.len())?;
         let (mut done, page_bytes) = (0, core.memory().page_bytes());
         while done < buf.len() {
             let (page, at) = core.memory().locate(offset + done as u64);

@@ -42,13 +42,14 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// [`Error::ReadOnly`], [`Error::WouldDeadlock`]: nothing was done. [`Error::Io`] of
-    /// [`Operation::PunchHole`] (or of its length): with `EOPNOTSUPP` the file system has no holes,
-    /// and nothing has changed; with another number the bytes are old or zeros, and the call may be
-    /// repeated. The [errors](File#errors) of all writes, for the parts at the ends: the rest is
-    /// done.
+    /// [`Error::ReadOnly`], [`Error::BackwardRange`], [`Error::WouldDeadlock`]: nothing was done.
+    /// [`Error::Io`] of [`Operation::PunchHole`] (or of its length): with `EOPNOTSUPP` the file
+    /// system has no holes, and nothing has changed; with another number the bytes are old or
+    /// zeros, and the call may be repeated. The [errors](File#errors) of all writes, for the parts
+    /// at the ends: the rest is done.
     pub fn punch_hole(&self, range: Range<u64>) -> Result<(), Error> {
         self.check_write()?;
+        self.check_forward(&range)?;
         self.file.check_has_no_own_page()?;
         self.punch(range.clone())?;
         self.write_through_if_asked(range)
@@ -74,14 +75,16 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::FileTooLarge`],
-    /// [`Error::WouldDeadlock`]: nothing was done. [`Error::Io`] of [`Operation::Allocate`] with
+    /// [`Error::ReadOnly`], [`Error::BackwardRange`], [`Error::OutOfRange`],
+    /// [`Error::FileTooLarge`], [`Error::WouldDeadlock`]: nothing was done. [`Error::Io`] of
+    /// [`Operation::Allocate`] with
     /// `ENOSPC`, `EDQUOT`, `EIO`; with `EOPNOTSUPP` the file system reserves nothing. The length is
     /// as it was then; some blocks may be reserved.
     pub fn allocate(&self, range: Range<u64>) -> Result<(), Error> {
         self.check_write()?;
         let (core, file) = (self.core(), &self.file);
-        let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        self.check_forward(&range)?;
+        let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
         core.check_write(file, range.start, len)?;
         file.check_has_no_own_page()?;
         if range.is_empty() {

@@ -33,8 +33,9 @@ impl File {
     /// As [`File::sync_range`], for tasks: see [`File::sync_all_async`].
     ///
     /// # Errors
-    /// As [`File::sync_all_async`].
+    /// As [`File::sync_all_async`]; [`Error::BackwardRange`].
     pub async fn sync_range_async(&self, range: Range<u64>) -> Result<(), Error> {
+        self.check_forward(&range)?;
         self.sync_pages_async(self.pages_in(range)).await
     }
 

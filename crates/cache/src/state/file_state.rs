@@ -157,6 +157,11 @@ impl FileState {
         (outcome, errors)
     }
 
+    #[cold]
+    pub(crate) fn out_of_range(&self, offset: u64, len: u64) -> Error {
+        Error::OutOfRange { file: self.path.clone(), offset, len, page: None }
+    }
+
     pub(crate) fn too_large(&self, offset: u64, len: u64) -> Error {
         Error::FileTooLarge { file: self.path.clone(), offset, len, len_max: self.len_max }
     }

@@ -185,8 +185,9 @@ pub enum Advice {
     Normal,
     /// In order: each miss starts readahead, also the first.
     Sequential,
-    /// At random: nothing is brought in that was not asked for, and dirty pages are not
-    /// written before a sync or a lack of free frames.
+    /// At random: nothing is brought in that was not asked for, and nothing is written behind a
+    /// writer: dirty pages are written by a sync, for want of a frame, or when they get old
+    /// ([`CacheBuilder::dirty_expire`](crate::CacheBuilder::dirty_expire)).
     Random,
     /// As [`Advice::Normal`], and each page once, by one reader that goes forward: soon after it
     /// has read pages they are given up. So a scan keeps a few MiB (of large pages a dozen),

@@ -1,6 +1,7 @@
 //! Each refusal is an error that names what it is about.
 
 use std::io::ErrorKind;
+use std::ops::Range;
 use std::sync::Barrier;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use unherd_cache::{
 };
 use unherd_sys::primitives::{Arc, thread};
 use unherd_sys::{Device, DirectDevice, Errno};
-use unherd_testkit::{Failure, FaultPlan};
+use unherd_testkit::{Failure, FaultPlan, block_on};
 
 use crate::scene::{BOTH, close, real_dir, sim, small, turn, writable};
 
@@ -133,14 +134,40 @@ fn offsets_beyond_what_a_file_can_have_are_refused() {
     out_of_range(file.page(PageNo(u64::MAX)).map(|_| ()));
     out_of_range(file.page(PageNo(u64::MAX / 512)).map(|_| ()));
     let told = file.page(PageNo(u64::MAX)).unwrap_err().to_string();
-    let page = "page 18446744073709551615 ends beyond the largest offset, 9223372036854775807";
+    let page = "page 18446744073709551615 of f ends beyond the largest offset, 9223372036854775807";
     assert_eq!(told, page);
     let told = file.read_at(&mut [0; 4], u64::MAX).unwrap_err().to_string();
-    assert!(told.starts_with("4 bytes at offset 18446744073709551615 are beyond"), "{told}");
+    assert!(told.starts_with("4 bytes at offset 18446744073709551615 of f would end"), "{told}");
     assert_eq!(file.len(), 0);
     assert_eq!(file.read_at(&mut [0; 4], 1 << 40).unwrap(), 0);
     assert_eq!(file.write_at(&[], 1 << 40).unwrap(), 0);
     assert_eq!(file.len(), 0, "no bytes make no file longer");
+}
+
+/// A sync of nothing would say that all is safe.
+#[test]
+fn ranges_that_end_before_they_begin_are_refused() {
+    let _turn = turn();
+    let cache = small(8, 512).device(sim(14, FaultPlan::default())).build().unwrap();
+    let file = cache.open("f", writable()).unwrap();
+    file.write_at(&[1; 2048], 0).unwrap();
+    type Call = fn(&File, Range<u64>) -> Result<(), Error>;
+    let calls: [(&str, Call); 5] = [
+        ("sync_range", |file, range| file.sync_range(range)),
+        ("sync_range_async", |file, range| block_on(file.sync_range_async(range))),
+        ("punch_hole", |file, range| file.punch_hole(range)),
+        ("allocate", |file, range| file.allocate(range)),
+        ("invalidate", |file, range| file.invalidate(range)),
+    ];
+    for (name, call) in calls {
+        let error = call(&file, Range { start: 1024, end: 512 }).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{name}");
+        let told = "the range 1024..512 of f ends before it begins; exchange the two";
+        assert_eq!(error.to_string(), told, "{name}");
+        assert_eq!(call(&file, 512..512), Ok(()), "{name}");
+    }
+    let mut bytes = [0; 2048];
+    assert_eq!((file.read_at(&mut bytes, 0), bytes), (Ok(2048), [1; 2048]));
 }
 
 #[test]

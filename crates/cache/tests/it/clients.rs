@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use unherd_cache::{Direct, Error, File, OpenOptions, Operation, OwnedPageGuard, PageNo};
@@ -311,7 +310,7 @@ fn invalidated_pages_are_read_again() {
         file.invalidate(600..1025).unwrap();
         assert_eq!([0, 1, 2, 3].map(first), [1, 2, 2, 1]);
         assert!(pinned[..] == [1; 512], "a pinned page has changed");
-        for nothing in [0..0, 5..5, Range { start: 700, end: 600 }] {
+        for nothing in [0..0, 5..5] {
             file.invalidate(nothing).unwrap();
         }
         assert_eq!([0, 1].map(first), [1, 2]);

@@ -48,8 +48,7 @@ fn a_range_is_written_without_its_dirty_neighbours() {
         // What is durable is not flushed again, though the rest is dirty.
         file.sync_range(2 * PAGE..5 * PAGE).unwrap();
         file.sync_range(100 * PAGE..u64::MAX).unwrap();
-        #[expect(clippy::reversed_empty_ranges, reason = "what a caller may pass")]
-        file.sync_range(5..3).unwrap();
+        file.sync_range(5..5).unwrap();
         assert_eq!(device.counts("0"), counts, "{io:?}");
         file.sync_all().unwrap();
         assert_eq!(device.counts("0").syncs, 2);
