@@ -432,8 +432,8 @@ impl CacheBuilder {
         let engine = io::choose_engine(self.io, &device)?;
         let new_alarm = |engine: &Engine<_>| Alarm::new(engine.device().clone(), self.dirty_expire);
         let alarm = engine.as_ref().map(new_alarm);
-        // A machine that does not tell its nodes is as good as one that has one. A pool of a node
-        // where no thread runs would be used by the eighth search alone.
+        // A machine that does not tell its nodes is taken to have one. Nodes where this thread may
+        // not run get no pool: each eighth search alone would use it.
         let this_machine = || match Topology::of_this_machine() {
             Ok(topology) => topology.near_this_thread(),
             Err(_) => Topology::of(1),

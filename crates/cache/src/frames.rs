@@ -12,7 +12,7 @@ mod free;
 #[cfg(not(loom))]
 mod memory;
 #[cfg(not(loom))]
-pub mod policy;
+pub(crate) mod policy;
 #[cfg(not(loom))]
 mod pools;
 #[cfg(not(loom))]

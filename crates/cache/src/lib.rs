@@ -102,13 +102,14 @@ mod stats;
 #[cfg(not(loom))]
 mod stripe;
 
+#[cfg(all(feature = "ablation", not(loom)))]
+pub use frames::policy::replay;
 #[cfg(not(loom))]
 pub use {
     cache::{Cache, CacheBuilder},
     error::{BuildError, Error, MemoryFor, Operation},
     file::{ContiguousFrames, File, OwnedPageGuard, PageMut, PageStream},
     frames::MIN_FRAMES,
-    frames::policy,
     io::Io,
     page::PageNo,
     pages::{PageGuard, Peek, Torn},

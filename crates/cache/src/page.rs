@@ -64,8 +64,8 @@ impl FrameId {
 pub(crate) struct BusyGeneration(pub(crate) u32);
 
 impl BusyGeneration {
-    /// Of a page that becomes busy without the lock of its shard, which numbers the others: a
-    /// number that these will not have soon. It tells one such time from the next.
+    /// The next number for a page that becomes busy without the lock of its shard. Bit 31 keeps it
+    /// apart from the numbers that the shard gives soon.
     pub(crate) fn next_without_lock(self) -> Self {
         Self(self.0.wrapping_add(1) | 1 << 31)
     }

@@ -3,15 +3,15 @@
 //! The trace is replayed in caches of 1, 5, 10 and 25 % of the pages that are in it. Nothing is
 //! timed and nothing is random: a round gives the same figures on every machine, so one is enough.
 
+mod choosers;
 mod trace;
 
 use std::path::Path;
 
-use unherd::policy::replay::Chooser;
-
 use crate::{
     Better, Description, Impl, Job, Kind, LoadError, Metric, Param, Round, Waits, Workload,
 };
+use choosers::Chooser;
 use trace::Trace;
 
 /// The workload `policy`.

@@ -116,8 +116,8 @@ impl Fill {
     ///
     /// If several pages could not be read, gives the first, to be read by itself: what is wrong
     /// with one need not be wrong with the others. Those come in when they are asked for. If the
-    /// device moved less than it has by now, gives all of them, to be read again: if it then has
-    /// less than it had before, the file was cut, and zeros would be no bytes of it.
+    /// device moved fewer bytes than it has by now, gives all pages, to be read once more. If bytes
+    /// that it once had are missing then, the file was cut: that is an error, and no zeros.
     pub(crate) fn end(
         mut self,
         pages: &Pages,

@@ -317,7 +317,7 @@ pub(crate) struct Hit {
 #[derive(Debug)]
 pub(crate) struct Frames {
     frames: MapSlice<Frame>,
-    /// Hits that the words no longer count, less those that they count and that were none; wraps
+    /// Hits that were moved out of the words, less failed ones that the words still count; wraps
     /// around. Relaxed: it publishes nothing.
     hits_elsewhere: AtomicU64,
     /// The most that were ever told.

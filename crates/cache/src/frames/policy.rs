@@ -25,7 +25,7 @@ pub mod replay;
 mod s3fifo;
 
 pub(crate) use ghost::Ghost;
-pub use s3fifo::S3Fifo;
+pub(crate) use s3fifo::S3Fifo;
 
 /// The name of a page of a file. Where two have the same, one may be taken for one that came back,
 /// which harms nobody. Those of eight neighbouring pages differ in the lowest bits alone.
@@ -35,7 +35,7 @@ pub(crate) fn hash(file: u32, page: u64) -> u64 {
 
 /// What a policy sees in a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Look {
+pub(crate) enum Look {
     /// In use, or no page: pass over it.
     Busy,
     /// Nobody uses it now.
@@ -50,7 +50,7 @@ pub enum Look {
 
 /// What stands between an idle frame and another page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Idle {
+pub(crate) enum Idle {
     /// Nothing: the page can be read again.
     Clean,
     /// It must be written first.
@@ -61,7 +61,7 @@ pub enum Idle {
 
 /// Marks of use to take away: a frame has up to two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Uses {
+pub(crate) enum Uses {
     /// The latest of them.
     One,
     /// All.
@@ -69,7 +69,7 @@ pub enum Uses {
 }
 
 /// The frames, as a policy may see them.
-pub trait Frames {
+pub(crate) trait Frames {
     /// What is in `frame` now. It may be another thing a moment later.
     fn look(&mut self, frame: u32) -> Look;
 
@@ -79,7 +79,7 @@ pub trait Frames {
 
 /// The progress of one search for a frame.
 #[derive(Debug, Clone, Copy)]
-pub struct Search {
+pub(crate) struct Search {
     frames: usize,
     looks_left: usize,
     /// Whether marks of use still count.
@@ -93,7 +93,7 @@ impl Search {
     /// A search over `frames` frames: three looks at each, so that one used twice is seen again
     /// without its marks, and a fourth that ignores them if there was nothing else; and `window`
     /// looks at idle frames once it has met a dirty one.
-    pub fn new(frames: usize, window: usize) -> Self {
+    pub(crate) fn new(frames: usize, window: usize) -> Self {
         Self {
             frames,
             looks_left: 3 * frames,
@@ -105,12 +105,12 @@ impl Search {
     }
 
     /// The first idle frame to be written back; one whose write failed only if there is no other.
-    pub fn candidate(&self) -> Option<u32> {
+    pub(crate) fn candidate(&self) -> Option<u32> {
         self.dirty.or(self.failed)
     }
 
     /// The first idle dirty frame that was passed, whose last write did not fail.
-    pub fn dirty(&self) -> Option<u32> {
+    pub(crate) fn dirty(&self) -> Option<u32> {
         self.dirty
     }
 

@@ -10,8 +10,8 @@
 //! 3. the others.
 //!
 //! A frame goes back to its own pool, or to a thread that waits for a frame, wherever that runs:
-//! those wait in one queue. Each pool has a lock; nobody has two of them at a time. Under it, for a
-//! page or a run, one of those of the pages that were given up is taken.
+//! those wait in one queue. Each pool has a lock; nobody has two of them at a time. Under it one
+//! of the locks of the ghosts (what is remembered of evicted pages) may be taken at a time.
 //!
 //! On a machine of one node there is one pool, and nobody asks where it runs.
 

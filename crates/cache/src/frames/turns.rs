@@ -1,9 +1,9 @@
 //! Turns: which of many streams that are written fills a large run next.
 //!
-//! However long a run is, it costs a transfer, a sleep, and a change of what the file system knows
-//! of the file. Where more files are open than half of the frames have a large run for, each could
-//! have a small one. Instead a stream that has written some small ones sleeps until fewer runs are
-//! being written, and may fill a large one then: meanwhile the others have the frames.
+//! Each run that is written costs a transfer, a sleep, and a change of what the file system knows
+//! of the file, so large runs are cheaper. If half of the frames do not hold a large run for each
+//! open file, only some streams may fill a large one at a time. The others sleep after a small run,
+//! until fewer runs are being written.
 //!
 //! Nobody gives a turn back: the ends of runs let the next ones begin, and a turn is over when as
 //! many others have begun since as there may be. So a stream that stops holds up nobody. Where the

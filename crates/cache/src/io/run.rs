@@ -1,10 +1,9 @@
 //! Runs: frames whose bytes are neighbours in a file, and move in one transfer.
 //!
 //! The memory of a run is that of its frames: neighbours in memory make one piece of the transfer.
-//! But what a file with a hook writes are copies. The owner of a run knows its pages, and says what
-//! becomes of them: here they are a [`Payload`].
-//! A [`RunBuffer`] is the right to write a run back; their number bounds how many transfers write
-//! pages back at a time.
+//! (A file with a hook is written from copies.) The owner of a run knows its pages, and says what
+//! becomes of them: here they are a [`Payload`]. A [`RunBuffer`] is the right to write a run back;
+//! their number bounds how many transfers write pages back at a time.
 #![expect(unsafe_code, reason = "the frames' memory is given to the device")]
 
 use std::ptr::NonNull;

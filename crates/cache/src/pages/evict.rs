@@ -474,9 +474,9 @@ impl Pages {
         }
     }
 
-    /// Takes the frame of a page that no flush has covered, if `may_go` says so; else the page is
-    /// dirty again. It is called with the shard locked, and what it says must not change before
-    /// the shard is unlocked: who asks holds the locks of the file.
+    /// Evicts a page that is written and not flushed, if `may_go` says so; else it is dirty again.
+    /// The caller holds the locks of the file, so the answer stays true until the shard is
+    /// unlocked.
     pub(crate) fn evict_unstable<'a>(
         &'a self,
         frame: FrameId,

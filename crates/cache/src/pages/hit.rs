@@ -8,8 +8,8 @@
 //! | it loses the pin; if that was the last, a load says whether anybody waits for a frame | 1 |
 //!
 //! Whatever does not fit sends the caller to the path with the lock, which alone decides what is
-//! missing (`read.rs`). Why no one writes a page that is pinned so stands in `frame.rs`, why no one
-//! a waiter for a frame is forgotten in `frames/waiters.rs`.
+//! missing (`read.rs`). `frames/frame.rs` shows that nobody writes a page that is pinned so, and
+//! `frames/waiters.rs` that no waiter for a frame is forgotten.
 
 use crate::frames::{Hit, Pin, State, Word};
 use crate::page::{FrameId, PageKey};

@@ -90,12 +90,13 @@ impl Durability {
         }
     }
 
-    /// Of how many errors a new handle knows: of all, unless nobody has reported the latest.
+    /// The count of errors at which a new handle starts. One that no handle has reported yet lies
+    /// above it.
     pub(crate) fn known_to_new_handle(&self) -> u64 {
         self.told
     }
 
-    /// A handle reports what it has not seen.
+    /// Marks all errors as reported.
     pub(crate) fn mark_reported(&mut self) -> u64 {
         self.told = self.errors;
         self.errors

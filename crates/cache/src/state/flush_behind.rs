@@ -34,9 +34,8 @@ impl Unflushed {
         self.bytes.store(0, Ordering::Relaxed);
     }
 
-    /// Whether a file with that much that is not written back is to be flushed, if `every_bytes`
-    /// make a flush due. A flush looks at all of that, so it must not be much more than what was
-    /// written.
+    /// Whether a flush is due: `every_bytes` were written back, and no less than the file has
+    /// dirty, as a flush looks at all of that.
     pub(crate) fn is_due(&self, every_bytes: u64, dirty_bytes: impl FnOnce() -> u64) -> bool {
         let written = self.bytes.load(Ordering::Relaxed);
         written >= every_bytes && written >= dirty_bytes()

@@ -88,8 +88,9 @@ impl WriteStreams {
         self.has_written_run = true;
     }
 
-    /// Gives `each` what the stream that stands at `at` has for pages from `page` on, up to `most`.
-    /// If that is nothing, says how many frames to take. Comes with frames that no stream will use.
+    /// Gives `each` up to `most` preallocated frames of the stream that stands at `at`, for pages
+    /// from `page` on. If there is none, says how many to take. Comes with frames that no stream
+    /// needs any more.
     pub(crate) fn take_frames(
         &mut self,
         at: u64,

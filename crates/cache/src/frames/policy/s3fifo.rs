@@ -36,7 +36,7 @@ enum Place {
 
 /// S3-FIFO: two queues. Its owner remembers which pages were given up.
 #[derive(Debug)]
-pub struct S3Fifo {
+pub(crate) struct S3Fifo {
     links: Links,
     small: Queue,
     main: Queue,
@@ -51,7 +51,7 @@ fn small_len(frames: u32) -> u32 {
 
 impl S3Fifo {
     /// Empty queues for this many frames.
-    pub fn new(frames: u32) -> Self {
+    pub(crate) fn new(frames: u32) -> Self {
         Self {
             links: Links::new(frames),
             small: Queue::new(),
@@ -63,25 +63,25 @@ impl S3Fifo {
 
     /// A page was brought into `frame`; that is not a use of it. A frame that was admitted before
     /// loses its old page. `came_back` says whether the page was remembered, and is so no more.
-    pub fn admit(&mut self, frame: u32, came_back: bool) {
+    pub(crate) fn admit(&mut self, frame: u32, came_back: bool) {
         self.unlink(frame);
         self.push(frame, if came_back { Place::Main } else { Place::Small });
     }
 
     /// The page in `frame` was given up for want of frames. Says whether it is to be remembered.
     #[must_use]
-    pub fn evicted(&mut self, frame: u32) -> bool {
+    pub(crate) fn evicted(&mut self, frame: u32) -> bool {
         self.unlink(frame) == Place::Small
     }
 
     /// The page in `frame` is no more: dropped, cut off, or never read. Nothing happens if there is
     /// none.
-    pub fn remove(&mut self, frame: u32) {
+    pub(crate) fn remove(&mut self, frame: u32) {
         self.unlink(frame);
     }
 
     /// The page in `from` is now in `to`: that takes its place. Nothing happens if there is none.
-    pub fn transfer(&mut self, from: u32, to: u32) {
+    pub(crate) fn transfer(&mut self, from: u32, to: u32) {
         let place = self.places[from as usize];
         if place == Place::Nowhere || from == to {
             return;
@@ -95,18 +95,18 @@ impl S3Fifo {
 
     /// Whether a page that was used so often may be given up before its turn, because the frame
     /// beside it is: a run of pages that comes in moves faster in neighbouring frames.
-    pub fn may_go_early(&self, frame: u32, uses: u32) -> bool {
+    pub(crate) fn may_go_early(&self, frame: u32, uses: u32) -> bool {
         self.places[frame as usize] == Place::Small && uses < PROMOTED_AT
     }
 
     /// There are `frames` frames now, of those that it was made for.
-    pub fn set_frames(&mut self, frames: u32) {
+    pub(crate) fn set_frames(&mut self, frames: u32) {
         self.small_len = small_len(frames);
     }
 
     /// Goes on with `search`, and gives the next idle frame with a clean page, or `None` at its
     /// end. A caller that cannot have it after all calls again: it was put behind the others.
-    pub fn propose(&mut self, search: &mut Search, frames: &mut impl Frames) -> Option<u32> {
+    pub(crate) fn propose(&mut self, search: &mut Search, frames: &mut impl Frames) -> Option<u32> {
         let mut fruitless_scans = FruitlessScans::default();
         while let Some((frame, place)) = self.next(fruitless_scans)
             && let Some(look) = search.look(frame, frames)
