@@ -421,8 +421,8 @@ impl fmt::Display for Error {
                     }
                     (_, ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => f.write_str(
                         "; the cache keeps what it could not write until the file's last handle is \
-                         dropped: make room, and call `sync_all` again, after a `close` by another \
-                         handle",
+                         dropped: make room, and call `sync_all` again (after a `close`, by \
+                         another handle of the file)",
                     ),
                     (Operation::PunchHole, _) if *errno == Errno::OPNOTSUPP => {
                         f.write_str("; the file system has no holes: write zeros instead")
@@ -548,6 +548,12 @@ impl fmt::Display for Error {
                 file.display(),
                 i64::MAX
             ),
+            Self::OutOfRange { file, offset, len: 0, page: None } => write!(
+                f,
+                "a length of {offset} is beyond the largest offset, {}, for {}",
+                i64::MAX,
+                file.display()
+            ),
             Self::OutOfRange { file, offset, len, page: None } => write!(
                 f,
                 "{} at offset {offset} of {} would end beyond the largest offset, {}",
@@ -627,7 +633,7 @@ impl fmt::Display for Error {
                          directory must exist"
                     }
                     Errno::ACCESS | Errno::PERM | Errno::ROFS => {
-                        "; without `write(true)` it need only be readable"
+                        "; look at its mode and its directories'; to read it need only be readable"
                     }
                     Errno::BADF => {
                         "; it must be open for reading, and for writing as well to write"

@@ -83,8 +83,8 @@ impl RwLatch {
 
     /// Gives it back.
     pub(crate) fn unlock_shared(&self, waits: &WaitTable<WaitKey>) {
-        // ORDER[SHARED]: Release; pairs with the Acquire in `wait_for_shared`: what was done inside
-        // is seen by the one who waited for it.
+        // ORDER[SHARED]: Release; pairs with the Acquire in `wait_for_shared`: what was done under
+        // the shared latch is seen by the one who waited for it.
         let before = self.word.fetch_sub(1, Ordering::Release);
         if before == EXCLUSIVE | 1 {
             waits.wake_all(&WaitKey::of(self));
@@ -145,8 +145,8 @@ impl StripedRwLatch {
         reason: Reason,
     ) -> Vec<ExclusiveGuard<'a>> {
         let all = &self.0[..];
-        let shut = |latch| ExclusiveGuard::block_shared(latch, waits, reason);
-        let guards: Vec<_> = all.iter().map(shut).collect();
+        let block = |latch| ExclusiveGuard::block_shared(latch, waits, reason);
+        let guards: Vec<_> = all.iter().map(block).collect();
         all.iter().for_each(|latch| latch.wait_for_shared(waits, reason));
         guards
     }

@@ -3,7 +3,7 @@
 
 use unherd_sys::{Completion, Deadline, Timestamp};
 
-use crate::file::ticket::complete_slot;
+use crate::file::ticket::put_slot_result;
 use crate::file::{Core, Expired};
 use crate::frames::Alarm;
 use crate::io::TransferError;
@@ -18,14 +18,11 @@ pub(crate) struct IoThread<'a> {
     engine: &'a Engine,
     completing: Completing,
     expired: Expired,
-    /// When it goes on with those.
-    goes_on: Deadline,
 }
 
 impl<'a> IoThread<'a> {
     pub(crate) fn new(core: &'a Core, engine: &'a Engine) -> Self {
-        let (completing, expired) = Default::default();
-        Self { core, engine, completing, expired, goes_on: Deadline::NEVER }
+        Self { core, engine, completing: Completing::default(), expired: Expired::default() }
     }
 
     /// What it does until [`Engine::stop`].
@@ -33,7 +30,7 @@ impl<'a> IoThread<'a> {
         let mut completions = Vec::new();
         let alarm = self.core.supply().alarm.as_ref();
         while !self.engine.is_stopping() {
-            let until = alarm.map_or(Deadline::NEVER, Alarm::next).earlier(self.goes_on);
+            let until = alarm.map_or(Deadline::NEVER, Alarm::next);
             self.engine.device().reap(&mut completions, until);
             for completion in completions.drain(..) {
                 self.complete(completion);
@@ -52,7 +49,7 @@ impl<'a> IoThread<'a> {
             RunPages::Fill(fill) => {
                 // The pin lies in the slot before anybody is woken.
                 let deliver = |result| {
-                    complete_slot(&core.pages, engine, at, result);
+                    put_slot_result(&core.pages, engine, at, result);
                     #[cfg(test)]
                     tests::reach(core, tests::Step::Filled);
                 };
@@ -79,11 +76,13 @@ impl<'a> IoThread<'a> {
     /// lost, or stay pinned.
     pub(crate) fn give_up(self) {
         let Self { core, engine, mut completing, .. } = self;
-        let (given_up, is_incomplete) = engine.give_up(completing.slot());
+        let (given_up, lacks_result) = engine.give_up(completing.slot());
         for (at, pages) in given_up {
             match pages {
                 RunPages::Fill(fill) => {
-                    fill.lose(&core.pages, |result| complete_slot(&core.pages, engine, at, result));
+                    fill.lose(&core.pages, |result| {
+                        put_slot_result(&core.pages, engine, at, result)
+                    });
                 }
                 RunPages::WriteBack(mut pages) => {
                     // The device may read them at any time.
@@ -94,7 +93,7 @@ impl<'a> IoThread<'a> {
                 }
             }
         }
-        completing.give_up(core, engine, is_incomplete);
+        completing.give_up(core, engine, lacks_result);
         completing.end_group(core);
         core.pages.notify_idle(usize::MAX);
         core.supply().dirty_waiters.notify_all(core.waits());
@@ -104,7 +103,7 @@ impl<'a> IoThread<'a> {
     /// that were told and have not come, and writes back pages that are dirty for too long.
     fn look_after(&mut self, alarm: &Alarm) {
         let (core, expired) = (self.core, &mut self.expired);
-        let [deadline, polled, expiry] = alarm.take_due();
+        let [deadline, polled, expiry, goes_on] = alarm.take_due();
         let waiters = &core.supply().waiters;
         if deadline && let Some(next) = waiters.expire(core.waits(), Timestamp::now()) {
             alarm.set_deadline(next);
@@ -116,11 +115,7 @@ impl<'a> IoThread<'a> {
             expired.ring();
         }
         if !expired.is_over() {
-            let is_due = self.goes_on.has_passed(Timestamp::now());
-            let before = if is_due { Deadline::NEVER } else { self.goes_on };
-            let after = expired.resume(core, expiry || is_due);
-            let until = |after| Deadline::after(after).earlier(before);
-            self.goes_on = after.map_or(Deadline::NEVER, until);
+            alarm.go_on_after(expired.resume(core, expiry || goes_on));
         }
     }
 }

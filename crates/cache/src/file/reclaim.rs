@@ -86,7 +86,8 @@ impl Core {
     }
 
     /// Gives `each` frames for pages that the stream which stood at `at` has come to, from that of
-    /// `key` on: up to `most`, as far as there are any. See `preallocated.rs`.
+    /// `key` on: up to `most`, as far as there are any; it may run under the lock of the file's
+    /// write streams. See `preallocated.rs`.
     pub(crate) fn take_for_stream(
         &self,
         file: &FileState,

@@ -16,7 +16,7 @@ pub(crate) struct Ticket<'a> {
     engine: &'a Engine,
     at: usize,
     page: WaitKey,
-    is_complete: Arc<AtomicBool>,
+    has_result: Arc<AtomicBool>,
     is_taken: bool,
 }
 
@@ -41,8 +41,8 @@ impl<'a> Ticket<'a> {
         run: Run,
         first: PageKey,
     ) -> Result<Self, Box<Run>> {
-        let (at, is_complete) = engine.begin_read(pages.memory(), run)?;
-        Ok(Self { pages, engine, at, page: first.into(), is_complete, is_taken: false })
+        let (at, has_result) = engine.begin_read(pages.memory(), run)?;
+        Ok(Self { pages, engine, at, page: first.into(), has_result, is_taken: false })
     }
 
     /// Shared, as all readers are woken at a time: who is dropped leaves nobody behind.
@@ -50,8 +50,8 @@ impl<'a> Ticket<'a> {
         Wait::new(self.pages.reasons.page_read).tag(Want::Read.tag()).shared()
     }
 
-    fn is_incomplete(&self) -> bool {
-        !self.is_complete.load(Ordering::Relaxed)
+    fn lacks_result(&self) -> bool {
+        !self.has_result.load(Ordering::Relaxed)
     }
 
     /// The result, after a wait.
@@ -68,7 +68,7 @@ impl<'a> Ticket<'a> {
     pub(crate) fn wait(mut self) -> Result<Pin, Errno> {
         loop {
             let waits = &self.pages.waits;
-            let outcome = waits.wait(&self.page, || self.is_incomplete(), self.how());
+            let outcome = waits.wait(&self.page, || self.lacks_result(), self.how());
             if let Some(result) = self.take(outcome) {
                 return result;
             }
@@ -80,7 +80,7 @@ impl<'a> Ticket<'a> {
     pub(crate) async fn wait_async(mut self) -> Result<Pin, Errno> {
         loop {
             let waits = &self.pages.waits;
-            let outcome = waits.wait_async(&self.page, || self.is_incomplete(), self.how()).await;
+            let outcome = waits.wait_async(&self.page, || self.lacks_result(), self.how()).await;
             if let Some(result) = self.take(outcome) {
                 return result;
             }
@@ -88,8 +88,14 @@ impl<'a> Ticket<'a> {
     }
 }
 
-/// Fills the slot of a fill that has ended. A pin that nobody will come for is given back.
-pub(crate) fn complete_slot(pages: &Pages, engine: &Engine, at: usize, result: Result<Pin, Errno>) {
+/// Puts the result into the slot of a fill that has ended. A pin that nobody will come for is given
+/// back.
+pub(crate) fn put_slot_result(
+    pages: &Pages,
+    engine: &Engine,
+    at: usize,
+    result: Result<Pin, Errno>,
+) {
     if let Some(pin) = engine.put_result(pages.memory(), at, result) {
         pages.unpin(pin);
     }

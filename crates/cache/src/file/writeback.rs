@@ -542,7 +542,7 @@ impl Core {
 
     /// A write-back of these pages has ended. Its waiters for room, and for frames, are told.
     pub(crate) fn note_write_back_end(&self, pages: usize) {
-        self.pages.end_write_back(pages);
+        self.pages.note_write_back_end(pages);
         self.files.hand_out_reservations(self.supply(), pages);
     }
 

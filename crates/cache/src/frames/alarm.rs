@@ -1,9 +1,10 @@
 //! When the I/O thread is to look after tasks, which have no clock, and after dirty pages.
 //!
 //! It looks for these reasons. Pages are dirty for so long that they are to be written back
-//! (`file/expiry.rs`). A task's deadline has come. Or a task was notified about a frame: if it is
-//! not polled within [`POLL_WAIT`], the frame is given to those behind it in the queue. So a task
-//! that its executor has forgotten keeps no thread asleep beside an idle frame.
+//! (`file/expiry.rs`), or that has begun and is to go on. A task's deadline has come. Or a task was
+//! notified about a frame: if it is not polled within [`POLL_WAIT`], the frame is given to those
+//! behind it in the queue. So a task that its executor has forgotten keeps no thread asleep beside
+//! an idle frame.
 
 use std::time::Duration;
 
@@ -26,11 +27,13 @@ enum Why {
     Polled,
     /// Dirty pages are to be written back.
     Expiry,
+    /// That is to go on.
+    GoesOn,
 }
 
 /// When, for each [`Why`].
 #[derive(Debug)]
-struct Times([Deadline; 3]);
+struct Times([Deadline; 4]);
 
 impl Times {
     fn next(&self) -> Deadline {
@@ -56,7 +59,7 @@ pub(crate) struct Alarm {
 
 impl Alarm {
     pub(crate) fn new(queue: Arc<dyn Device>, dirty_expire: Duration) -> Self {
-        let times = Mutex::new(Times([Deadline::NEVER; 3]));
+        let times = Mutex::new(Times([Deadline::NEVER; 4]));
         // In a simulation no time passes.
         let is_never = dirty_expire == Duration::MAX || cfg!(shuttle);
         let is_expiry_set = AtomicBool::new(is_never);
@@ -77,6 +80,14 @@ impl Alarm {
         self.is_expiry_set.store(true, Ordering::Relaxed);
         let at = Deadline::after(self.dirty_expire);
         self.set(Why::Expiry, |time| time.earlier(at));
+    }
+
+    /// The caller, which is the I/O thread, is to go on with dirty pages after this time at the
+    /// latest; no more, if there is none.
+    pub(crate) fn go_on_after(&self, after: Option<Duration>) {
+        let mut times = self.times.lock();
+        let goes_on = times.of(Why::GoesOn);
+        *goes_on = after.map_or(Deadline::NEVER, |after| goes_on.earlier(Deadline::after(after)));
     }
 
     /// The time of the next look.
@@ -112,12 +123,13 @@ impl Alarm {
         self.queue.interrupt();
     }
 
-    /// Whether a task's deadline, a task's poll and the expiry of dirty pages have come. What has
-    /// is set no longer: one who sets it while the caller sees to it has the caller look again.
-    pub(crate) fn take_due(&self) -> [bool; 3] {
+    /// What has come, which is set no longer: so one who sets it while the caller sees to it has
+    /// the caller look again. Whether it is a task's deadline, a task's poll, the expiry of dirty
+    /// pages, or that this goes on.
+    pub(crate) fn take_due(&self) -> [bool; 4] {
         let mut times = self.times.lock();
         if times.next() == Deadline::NEVER {
-            return [false; 3];
+            return [false; 4];
         }
         let now = Timestamp::now();
         let due = times.0.map(|time| time.has_passed(now));

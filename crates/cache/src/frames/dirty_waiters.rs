@@ -13,9 +13,9 @@
 //!  ----------------                         --------------------------------------
 //!  waiting += 1                             count the page less, or publish it
 //!  fence(SeqCst)                 (A)        fence(SeqCst)              (B)
-//!  seen = told                              waiting == 0: done
-//!  look for room, then for a page to write  else: told += 1; wake one
-//!  wait, if told == seen
+//!  seen = epoch                             waiting == 0: done
+//!  look for room, then for a page to write  else: epoch += 1; wake one
+//!  wait, if epoch == seen
 //! ```
 //!
 //! Excluded: the writer misses what the other has done *and* the other sees no waiter. Where it
@@ -89,7 +89,7 @@ impl DirtyLimitWaiters {
 
     fn waiting(&self) -> u32 {
         // ORDER[LIMIT1]: SeqCst fence (B); pairs with (A) in `enter`.
-        // ORDER[LIMIT2]: the same fence; pairs with the Acquire in `told`.
+        // ORDER[LIMIT2]: the same fence; pairs with the Acquire in `epoch`.
         fence(Ordering::SeqCst);
         self.waiting.load(Ordering::Relaxed)
     }

@@ -362,7 +362,7 @@ impl Pools {
         if self.count() == 1 { 0 } else { self.first_for(current_cpu()) }
     }
 
-    /// All pools, of which there are several, in the order in which the calling thread is to ask
+    /// All pools, in the order in which the calling thread is to ask
     /// them for a frame.
     pub(crate) fn in_order(&self) -> impl Iterator<Item = usize> + use<> {
         let count = self.places.len();

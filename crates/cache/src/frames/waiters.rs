@@ -6,7 +6,7 @@
 //!  waiting += 1                             change the frame's word
 //!  fence(SeqCst)                 (A)        fence(SeqCst)              (B)
 //!  seen = idled                             waiting == 0: done
-//!  search: load the frames' words           else: idled += 1; wake one, or hold: see below
+//!  search: load the frames' words           else: idled += 1; wake one, or batch: see below
 //!  wait, if idled == seen
 //! ```
 //!
@@ -16,26 +16,26 @@
 //! change is a Release, and the load of `idled` an Acquire.
 //!
 //! **Batches.** Where frames come from write-backs, one that is woken for each frame takes that
-//! frame, and waits again: a sleep for each page that is written. So while pages are being
-//! written, idle frames are *held*: one waiter is woken for a batch of them, takes its frame, and
-//! finds the others when it comes again. What is held is told at the latest when the last
-//! write-back ends:
+//! frame, and waits again: a sleep for each page that is written. So while pages are being written,
+//! idle frames are *batched*: one waiter is woken for a batch of them, takes its frame, and finds
+//! the others when it comes again. What is batched is told at the latest when the last write-back
+//! ends:
 //!
 //! ```text
 //!  one that makes a frame idle              the end of a write-back
 //!  ---------------------------              -----------------------
-//!  held += 1, or left = true                writing -= 1
+//!  batched += 1, or left = true             writing -= 1
 //!  fence(SeqCst)                 (C)        fence(SeqCst)              (D)
 //!  writing == 0: see to it                  writing was 1: see to it
 //! ```
 //!
-//! Excluded: that neither sees to it. What is held is told. Where fewer waiters were woken than
+//! Excluded: that neither sees to it. What is batched is told. Where fewer waiters were woken than
 //! frames became idle, some are *left*: the one woken may not come again. So at the end the caller
 //! hands idle frames to those that still wait, and wakes nobody for nothing.
 //!
 //! So a frame lies idle beside a waiter until pages are no longer being written at most, and a
 //! waiter is woken as soon as a batch of frames is idle, or at the first write-back that ends after
-//! [`HELD_MAX`].
+//! [`BATCH_WAIT_MAX`].
 //!
 //! An unpin and the end of a change are read-modify-writes of the word, which on x86-64 are fence
 //! (B) already: a hit ends with one load of `waiting`, which is on a cache line of its own.
@@ -83,9 +83,9 @@ const BATCH_MAX: usize = 16;
 /// A cache has this many frames for each frame of a batch: in small ones a batch is one frame.
 const FRAMES_PER_BATCH: usize = 1024;
 
-/// How long frames are held before somebody is told, though they are no batch.
+/// How long frames are batched before somebody is told, though they are no batch.
 #[cfg(not(any(loom, shuttle)))]
-const HELD_MAX: Duration = Duration::from_millis(5);
+const BATCH_WAIT_MAX: Duration = Duration::from_millis(5);
 
 /// A count on a cache line of its own.
 #[derive(Debug, Default)]
@@ -99,14 +99,14 @@ pub(crate) struct FrameWaiters {
     /// How often waiters were told that frames became idle; wraps around.
     idled: PaddedCount,
     /// Frames that became idle while somebody waited, and that no waiter was woken for.
-    held: PaddedCount,
+    batched: PaddedCount,
     /// Whether fewer waiters were woken than frames became idle, while pages were being written.
     left: AtomicBool,
-    /// Write-backs that have begun. The last that ends sees to what is held, or left.
+    /// Write-backs that have begun. The last that ends sees to what is batched, or left.
     writing: AtomicU32,
-    /// When the first of those frames became idle that are held. Relaxed: a hint.
+    /// When the first of those frames became idle that are batched. Relaxed: a hint.
     #[cfg(not(any(loom, shuttle)))]
-    held_since: AtomicU64,
+    batched_since: AtomicU64,
     /// How many idle frames one waiter is woken for while pages are being written. Relaxed: a rule
     /// of thumb.
     batch: AtomicU32,
@@ -256,10 +256,10 @@ impl FrameWaiters {
             return Notified::default();
         }
         let frames = u32::try_from(frames).unwrap_or(u32::MAX).min(u32::MAX / 8);
-        let before = self.held.0.fetch_add(frames, Ordering::Relaxed);
+        let before = self.batched.0.fetch_add(frames, Ordering::Relaxed);
         if before + frames < self.batch() && self.is_young(before == 0) {
-            // ORDER[HELD]: SeqCst fence (C); pairs with (D) in `end_write_back`: that sees what is
-            // held, or this sees that nothing is being written.
+            // ORDER[BATCH]: SeqCst fence (C); pairs with (D) in `end_write_back`: that sees what is
+            // batched, or this sees that nothing is being written.
             fence(Ordering::SeqCst);
             if self.writing.load(Ordering::Relaxed) > 0 {
                 return Notified::default();
@@ -268,16 +268,16 @@ impl FrameWaiters {
         self.release(waits)
     }
 
-    /// Whether the frames that are held are held for a short time only.
+    /// Whether the frames that are batched are batched for a short time only.
     #[cfg(not(any(loom, shuttle)))]
     fn is_young(&self, is_first: bool) -> bool {
         let now = Timestamp::now();
         if is_first {
-            self.held_since.store(now.as_ns(), Ordering::Relaxed);
+            self.batched_since.store(now.as_ns(), Ordering::Relaxed);
             return true;
         }
-        let since = Timestamp::from_ns(self.held_since.load(Ordering::Relaxed));
-        now.since(since) < HELD_MAX
+        let since = Timestamp::from_ns(self.batched_since.load(Ordering::Relaxed));
+        now.since(since) < BATCH_WAIT_MAX
     }
 
     // No time passes in a model.
@@ -286,44 +286,44 @@ impl FrameWaiters {
         true
     }
 
-    /// Has waiters look for what is held.
+    /// Has waiters look for what is batched.
     fn release(&self, waits: &WaitTable<WaitKey>) -> Notified {
         // ORDER[LEFT]: Acquire; pairs with fence (B) in `is_empty`, through the addition in
         // `notify`: the frames may be another thread's.
-        let held = self.held.0.swap(0, Ordering::Acquire);
-        if held == 0 {
+        let batched = self.batched.0.swap(0, Ordering::Acquire);
+        if batched == 0 {
             return Notified::default();
         }
         let is_writing = self.writing.load(Ordering::Relaxed) > 0;
-        let waiters = if is_writing { held.div_ceil(self.batch()) } else { held };
-        if waiters < held {
+        let waiters = if is_writing { batched.div_ceil(self.batch()) } else { batched };
+        if waiters < batched {
             // ORDER[LEFT]: Release; pairs with the Acquire in `take_left`, also through the swaps
             // of others between: who takes it sees the frames of all.
             self.left.swap(true, Ordering::Release);
         }
         // ORDER[IDLED]: Release; pairs with the Acquire in `idled`.
         self.idled.0.fetch_add(1, Ordering::Release);
-        let mut told = Notified::default();
+        let mut notified = Notified::default();
         let overdue = waits.wake_with(&self.overdue_key(), waiters as usize, LOOK);
         let others = waiters - overdue.total() as u32;
         let mut to_wake = others;
         let choose = |tag| {
-            told.has_task |= tag != THREAD;
+            notified.has_task |= tag != THREAD;
             to_wake -= 1;
             if to_wake == 0 { Verdict::WakeAndStop } else { Verdict::Wake }
         };
         if others > 0 {
             run_foreign_wakers(|| waits.wake_where(&self.key(), choose, LOOK));
         }
-        if waiters == held {
-            return told;
+        if waiters == batched {
+            return notified;
         }
-        // ORDER[HELD]: SeqCst fence (C); pairs with (D) in `end_write_back`: that sees that frames
+        // ORDER[BATCH]: SeqCst fence (C); pairs with (D) in `end_write_back`: that sees that frames
         // are left, or this sees that nothing is being written. The wake has a fence as well, but
         // does not promise it, so no model fails without this one.
         fence(Ordering::SeqCst);
-        told.has_left = self.writing.load(Ordering::Relaxed) == 0 && self.take_left();
-        told
+        notified.has_left = self.writing.load(Ordering::Relaxed) == 0 && self.take_left();
+        notified
     }
 
     /// Whether frames are left; then the caller sees to it.
@@ -345,16 +345,16 @@ impl FrameWaiters {
 
     /// A write-back has ended, and its frames have become idle.
     pub(crate) fn end_write_back(&self, waits: &WaitTable<WaitKey>, frames: usize) -> Notified {
-        let told = self.notify(waits, frames);
+        let notified = self.notify(waits, frames);
         if self.writing.fetch_sub(1, Ordering::Relaxed) > 1 {
-            return told;
+            return notified;
         }
-        // ORDER[HELD]: SeqCst fence (D); pairs with (C) in `notify` and in `release`.
+        // ORDER[BATCH]: SeqCst fence (D); pairs with (C) in `notify` and in `release`.
         fence(Ordering::SeqCst);
         let released = self.release(waits);
         Notified {
-            has_left: told.has_left | released.has_left | self.take_left(),
-            has_task: told.has_task | released.has_task,
+            has_left: notified.has_left | released.has_left | self.take_left(),
+            has_task: notified.has_task | released.has_task,
         }
     }
 
@@ -550,7 +550,7 @@ mod loom {
         word.store(1, Ordering::Relaxed);
         assert!(
             !scene.waiters.notify(&scene.waits, 1).has_left,
-            "nothing is being written, or it is held"
+            "nothing is being written, or it is batched"
         );
     }
 
@@ -591,7 +591,7 @@ mod loom {
 
     /// One frame, of a batch of two, becomes idle while the last write-back ends.
     #[test]
-    fn a_held_frame_ends_the_wait_when_writing_ends() {
+    fn a_batched_frame_ends_the_wait_when_writing_ends() {
         check(4, || {
             let scene = Arc::new(Scene::with_batch(2));
             scene.waiters.begin_write_back();
@@ -682,8 +682,8 @@ mod loom {
     }
 
     /// Which frames one sees that is to hand them out.
-    fn seen(scene: &Scene, told: Notified) -> [bool; 2] {
-        scene.idle.each_ref().map(|word| told.has_left && word.load(Ordering::Relaxed) == 1)
+    fn seen(scene: &Scene, notified: Notified) -> [bool; 2] {
+        scene.idle.each_ref().map(|word| notified.has_left && word.load(Ordering::Relaxed) == 1)
     }
 
     /// Two leave frames while the last write-back ends: the one that hands them out sees all. Each

@@ -69,7 +69,7 @@ struct Slot<T> {
     result: Option<Result<Pin, Errno>>,
     /// Whether there is a `result`: what its owner looks at when it is woken, without the lock.
     /// Relaxed: set under the lock, and the owner takes that before it believes what it saw.
-    is_complete: Arc<AtomicBool>,
+    has_result: Arc<AtomicBool>,
     /// Nobody will come for the result.
     is_abandoned: bool,
 }
@@ -98,14 +98,14 @@ impl<T> Slots<T> {
     fn put(&mut self, run: Run<T>) -> (usize, Arc<AtomicBool>) {
         let at = self.free.pop().unwrap_or(self.slots.len());
         if at == self.slots.len() {
-            let is_complete = Arc::default();
-            self.slots.push(Slot { run: None, result: None, is_complete, is_abandoned: false });
+            let has_result = Arc::default();
+            self.slots.push(Slot { run: None, result: None, has_result, is_abandoned: false });
         }
         let slot = &mut self.slots[at];
         slot.run = Some(run);
         slot.is_abandoned = false;
-        slot.is_complete.store(false, Ordering::Relaxed);
-        (at, slot.is_complete.clone())
+        slot.has_result.store(false, Ordering::Relaxed);
+        (at, slot.has_result.clone())
     }
 
     /// Frees the slot if there is a result, which it gives.
@@ -136,7 +136,7 @@ pub(crate) struct Engine<T> {
 
 /// The slot of a run, and what will say that there is a result; or the run, if the I/O thread has
 /// died.
-type Queued<T> = Result<(usize, Arc<AtomicBool>), Box<Run<T>>>;
+type Submitted<T> = Result<(usize, Arc<AtomicBool>), Box<Run<T>>>;
 
 /// That a thread is counted among those that read by themselves, until dropped.
 pub(crate) struct BlockingRead<'a, T: Payload> {
@@ -199,10 +199,10 @@ impl<T: Payload> Engine<T> {
         self.deferred.store(0, Ordering::Relaxed);
         self.ahead_pages.store(u32::MAX / 2, Ordering::Relaxed);
         let is_empty = |slot: &Slot<T>| slot.run.is_none() && slot.result.is_none();
-        let is_incomplete =
+        let lacks_result =
             completing.is_some_and(|at| is_empty(&slots.slots[at]) && !slots.free.contains(&at));
         let take = |(at, slot): (usize, &mut Slot<T>)| Some((at, slot.run.take()?.abandon()));
-        (slots.slots.iter_mut().enumerate().filter_map(take).collect(), is_incomplete)
+        (slots.slots.iter_mut().enumerate().filter_map(take).collect(), lacks_result)
     }
 
     /// Submits what is next to be moved of the run in a slot.
@@ -235,7 +235,12 @@ impl<T: Payload> Engine<T> {
     }
 
     /// As [`Engine::begin`], for a run to read that nobody has asked for.
-    pub(crate) fn begin_ahead(&self, memory: &FrameMemory, run: Run<T>, pages: usize) -> Queued<T> {
+    pub(crate) fn begin_ahead(
+        &self,
+        memory: &FrameMemory,
+        run: Run<T>,
+        pages: usize,
+    ) -> Submitted<T> {
         let pages = weight(pages);
         self.ahead_pages.fetch_add(pages, Ordering::Relaxed);
         self.begin(memory, run).inspect_err(|_| {
@@ -244,7 +249,7 @@ impl<T: Payload> Engine<T> {
     }
 
     /// Begins to move a run.
-    pub(crate) fn begin(&self, memory: &FrameMemory, run: Run<T>) -> Queued<T> {
+    pub(crate) fn begin(&self, memory: &FrameMemory, run: Run<T>) -> Submitted<T> {
         let mut slots = self.slots.lock();
         if slots.is_over {
             return Err(Box::new(run));
@@ -256,7 +261,7 @@ impl<T: Payload> Engine<T> {
     }
 
     /// As [`Engine::begin`], for a run to read that somebody waits for: it may be kept back.
-    pub(crate) fn begin_read(&self, memory: &FrameMemory, run: Run<T>) -> Queued<T> {
+    pub(crate) fn begin_read(&self, memory: &FrameMemory, run: Run<T>) -> Submitted<T> {
         let mut slots = self.slots.lock();
         if slots.is_over {
             return Err(Box::new(run));
@@ -339,8 +344,8 @@ impl<T: Payload> Engine<T> {
         self.submit(memory, at);
     }
 
-    /// Fills the slot of a read that has ended, and begins others. Gives back a pin that nobody
-    /// will come for.
+    /// Puts the result into the slot of a read that has ended, and begins others. Gives back a pin
+    /// that nobody will come for.
     pub(crate) fn put_result(
         &self,
         memory: &FrameMemory,
@@ -355,7 +360,7 @@ impl<T: Payload> Engine<T> {
             unwanted = result.ok();
         } else {
             slot.result = Some(result);
-            slot.is_complete.store(true, Ordering::Relaxed);
+            slot.has_result.store(true, Ordering::Relaxed);
         }
         debug_assert!(slots.reads > 0 || slots.is_over, "a read ends once");
         slots.reads = slots.reads.saturating_sub(1);

@@ -67,8 +67,8 @@ fn exclusive_excludes_exclusive() {
     });
 }
 
-/// One inside enters again while another waits for it to leave: neither waits for ever, and the
-/// other is not alone before both are over.
+/// A shared holder takes the latch once more while another waits to have it exclusively: neither
+/// waits for ever, and the other has it when both are given back.
 #[test]
 fn shared_locks_again() {
     check(3, |scene| {

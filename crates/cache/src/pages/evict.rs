@@ -104,16 +104,16 @@ impl Pages {
     }
 
     /// A write-back has ended, and its frames have become idle.
-    pub(crate) fn end_write_back(&self, frames: usize) {
+    pub(crate) fn note_write_back_end(&self, frames: usize) {
         self.after_notify(self.supply.waiters.end_write_back(&self.supply.waits, frames));
     }
 
-    fn after_notify(&self, told: Notified) {
-        if told.has_left {
+    fn after_notify(&self, notified: Notified) {
+        if notified.has_left {
             self.hand_out_frames();
         }
         // In a simulation no time passes.
-        if told.has_task
+        if notified.has_task
             && let Some(alarm) = &self.supply.alarm
             && !cfg!(shuttle)
         {

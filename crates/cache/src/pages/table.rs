@@ -12,11 +12,11 @@ use crate::pages::{FillReservation, Index, ShardGuard};
 use crate::reasons::Reasons;
 use crate::stats::{Counters, Stats};
 
-/// What files have promised about their pages.
+/// What the flushes of files have covered, and what they have promised about it.
 pub(crate) trait FlushState: fmt::Debug + Send + Sync {
     /// Takes pages that no flush has covered from their frames, if they are still there, by
-    /// [`Pages::evict_unstable`]: what a file flush_state and whether a page is there must change
-    /// together. No shard is locked. Those of another file than the first's are left alone.
+    /// [`Pages::evict_unstable`]: the state of a file's flushes and whether a page is there must
+    /// change together. No shard is locked. Those of another file than the first's are left alone.
     fn evict_unstable(
         &self,
         pages: &Pages,

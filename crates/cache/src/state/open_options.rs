@@ -19,8 +19,8 @@ pub enum Direct {
     OrBuffered,
 }
 
-/// How to open a file. The default is read-only, locked, by direct I/O or not at all. A file can
-/// always be read. An opening takes the options by value: clone them to use them again.
+/// How to open a file. The default is read-only, locked, by direct I/O or not at all. A handle
+/// that writes reads as well. An opening takes the options by value: clone them to use them again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct OpenOptions {

@@ -19,9 +19,9 @@
 //! Then its windows are the pages of the stride alone.
 //!
 //! A reader that comes to a window finds the next two under way: of the pages that were brought in
-//! ahead some ask, when they are first used, whether their stream is to go on: see [`asks`].
-//! First uses are marked anyway, so a hit costs what it costs elsewhere; and where a stream meets
-//! pages that are there already, the others ask.
+//! ahead some ask, when they are first used, whether their stream is to go on: see
+//! [`is_readahead_trigger`]. First uses are marked anyway, so a hit costs what it costs elsewhere;
+//! and where a stream meets pages that are there already, the others ask.
 //!
 //! Pure: no I/O and no threads. That a window grows with each proof that a reader goes on, and that
 //! a page in it asks for the next, are ideas of Linux (F. Wu and others, "On the Design of a New
@@ -186,7 +186,8 @@ pub enum Advice {
     /// In order: each miss starts readahead, also the first.
     Sequential,
     /// At random: nothing is brought in that was not asked for, and nothing is written behind a
-    /// writer: dirty pages are written by a sync, for want of a frame, or when they get old
+    /// writer: dirty pages are written by a sync, for want of a frame or at the limit of dirty
+    /// pages, and when they get old
     /// ([`CacheBuilder::dirty_expire`](crate::CacheBuilder::dirty_expire)).
     Random,
     /// As [`Advice::Normal`], and each page once, by one reader that goes forward: soon after it

@@ -90,7 +90,7 @@ impl WriteStreams {
 
     /// Gives `each` up to `most` preallocated frames of the stream that stands at `at`, for pages
     /// from `page` on. If there is none, says how many to take. Comes with frames that no stream
-    /// needs any more.
+    /// needs any more. `each` runs under the lock of the streams.
     pub(crate) fn take_frames(
         &mut self,
         at: u64,

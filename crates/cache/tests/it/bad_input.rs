@@ -138,6 +138,8 @@ fn offsets_beyond_what_a_file_can_have_are_refused() {
     assert_eq!(told, page);
     let told = file.read_at(&mut [0; 4], u64::MAX).unwrap_err().to_string();
     assert!(told.starts_with("4 bytes at offset 18446744073709551615 of f would end"), "{told}");
+    let told = file.set_len(u64::MAX).unwrap_err().to_string();
+    assert!(told.starts_with("a length of 18446744073709551615 is beyond"), "{told}");
     assert_eq!(file.len(), 0);
     assert_eq!(file.read_at(&mut [0; 4], 1 << 40).unwrap(), 0);
     assert_eq!(file.write_at(&[], 1 << 40).unwrap(), 0);

@@ -113,6 +113,26 @@ fn nobody_wakes_while_nothing_is_dirty() {
     }
 }
 
+/// The I/O thread looks at 256 things at a time: files to be listed, each file, each page, and each
+/// file's end. Here the last look finds that nothing is left.
+#[test]
+fn nobody_wakes_when_the_last_look_was_the_last_page() {
+    let _turn = turn();
+    for pages in [252, 253, 254] {
+        let device = sim(61, FaultPlan::default());
+        let cache = small(512, PAGE).device(device.clone()).io(Io::Queued).dirty_expire(EXPIRE);
+        let cache = cache.build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        file.advise(Advice::Random);
+        file.write_all_at(&vec![1; pages * PAGE], 0).unwrap();
+        file.write_back().unwrap();
+        pause(5);
+        let reaps = device.reaps();
+        pause(10);
+        assert_eq!(device.reaps(), reaps, "{pages} pages");
+    }
+}
+
 /// The page that takes its place is dirty, and nobody writes after that.
 #[test]
 fn a_page_that_changes_while_it_is_written_gets_old_again() {

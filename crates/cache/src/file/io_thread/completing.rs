@@ -12,7 +12,7 @@ use unherd_sys::Errno;
 use unherd_sys::primitives::Arc;
 
 use crate::file::Core;
-use crate::file::ticket::complete_slot;
+use crate::file::ticket::put_slot_result;
 use crate::io::{RunBuffer, TransferError};
 use crate::page::{BusyGeneration, FrameId, PageNo};
 use crate::pages::WakeMessage;
@@ -86,7 +86,7 @@ impl Completing {
 
     /// Ends what the dead thread has left of its run. Its transfer is complete: the device has none
     /// of the memory.
-    pub(super) fn give_up(&mut self, core: &Core, engine: &Engine, is_incomplete: bool) {
+    pub(super) fn give_up(&mut self, core: &Core, engine: &Engine, lacks_result: bool) {
         let Some(Noted { at, file, first, is_fill }) = self.run.take() else { return };
         let pages = (first.0..).map(PageNo).zip(&self.frames);
         if !is_fill {
@@ -102,8 +102,8 @@ impl Completing {
             (rest.first, rest.pages) = (first, self.frames.len());
             return self.note_ended(core.leave_write_back(rest));
         }
-        if is_incomplete {
-            complete_slot(&core.pages, engine, at, Err(Errno::IO));
+        if lacks_result {
+            put_slot_result(&core.pages, engine, at, Err(Errno::IO));
         }
         for (page, &(frame, since)) in pages {
             let key = file.key(page);

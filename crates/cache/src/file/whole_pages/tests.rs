@@ -160,8 +160,12 @@ fn other_goes_on(
     steps::at(file.core(), Step::WritePages, PageNo(0), move || {
         let begun = from.clone();
         *at.lock() = Some(thread::spawn(move || other(&begun)));
-        let supply = from.core().supply();
+        let (supply, began) = (from.core().supply(), Timestamp::now());
         while supply.waiters.count() == 0 && supply.dirty_waiters.is_empty_after_rmw() {
+            assert!(
+                Timestamp::now().since(began) < Duration::from_secs(60),
+                "it waits for nothing"
+            );
             thread::yield_now();
         }
         // It is counted before it sleeps.
