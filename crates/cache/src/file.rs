@@ -6,6 +6,7 @@ pub(crate) mod capacity;
 mod change;
 mod contiguous;
 mod core;
+mod drop_pages;
 mod expiry;
 mod fill;
 mod flush;
@@ -23,6 +24,7 @@ mod read;
 mod read_on;
 mod read_uncached;
 mod reclaim;
+mod set_len;
 mod space;
 #[cfg(test)]
 pub(crate) mod steps;

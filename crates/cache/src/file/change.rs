@@ -19,11 +19,11 @@ use std::ops::Range;
 use unherd_sys::primitives::{Arc, Ordering};
 
 use crate::Error;
+use crate::file::Core;
 #[cfg(test)]
 use crate::file::steps;
-use crate::file::{ChangingPages, Core};
 use crate::frames::{Claim, Pin, State, Word, spin_retry};
-use crate::page::{FrameId, PageKey, PageNo, PageRange};
+use crate::page::{FrameId, PageKey, PageNo};
 use crate::pages::{Busy, Entry, FillReservation, ShardGuard, Want, Work};
 use crate::state::FileState;
 use crate::state::dirty_limit::DirtyReservation;
@@ -204,39 +204,6 @@ impl Core {
         }
     }
 
-    /// Makes the last page of a file that was cut end after `tail` bytes, by a copy in its place.
-    ///
-    /// The caller keeps out writers and write-backs, and the file is cut on the device. So a page
-    /// that is not here needs nothing, nor does one that is announced: its read begins later, or
-    /// keeps nothing (`read_uncached.rs`). To wait for that one would not do, as its thread may be
-    /// waiting for a frame, and that for a write-back. The wait for a page that is being read ends
-    /// with the read.
-    pub(crate) fn cut_page(&self, file: &FileState, page: PageNo, tail: usize, mut copy: Claim) {
-        let key = file.key(page);
-        let old = loop {
-            let mut shard = self.pages.shard(key);
-            let Some(frame) = shard.frame() else {
-                drop(shard);
-                return self.pages.free_frame(copy);
-            };
-            let busy = match self.replace(&mut shard, key, frame, &mut copy) {
-                Ok(old) => break old,
-                Err(word) => Busy::in_frame(self.frames(), frame, word),
-            };
-            drop(shard);
-            // A read that fails leaves no page.
-            let _ = self.pages.wait(key, busy, Want::Read);
-        };
-        self.memory().copy(&mut copy, &old, tail);
-        self.memory().zero_from(&mut copy, tail);
-        self.supply().note_copied(&old, &copy);
-        self.pages.unpin(old);
-        if !copy.was_unwritten() {
-            self.files.add_unwritten(file, 1);
-        }
-        self.end_change(file, key, copy);
-    }
-
     /// The page, for this thread alone. Its content is there unless the caller `covers_page`. If it
     /// is one of a stream, its frame is, if possible, a neighbour of that of the page before.
     pub(crate) fn claim_page(
@@ -395,7 +362,7 @@ impl Core {
     /// Puts the claimed frame `copy`, to be changed, in the place of the page in `frame`, whose
     /// content is still to be copied from the pin. Gives the word if the page is neither at rest
     /// nor in write-back.
-    fn replace(
+    pub(crate) fn replace(
         &self,
         shard: &mut ShardGuard<'_>,
         key: PageKey,
@@ -406,56 +373,5 @@ impl Core {
         let old = self.frames().replace(frame, copy, key, generation)?;
         shard.set_frame(copy.id());
         Ok(old)
-    }
-
-    /// Drops `pages` of a file, whatever they hold. Pinned ones live on for those who have them.
-    /// The caller keeps writers out; pages that somebody is changing although the file has no
-    /// handle are skipped.
-    pub(crate) fn drop_pages(&self, file: &FileState, pages: PageRange, changing: ChangingPages) {
-        let key_of = |frame| self.frames().key(frame);
-        for page in self.pages.index.pages_in(file.id, pages.clone(), key_of) {
-            self.drop_page(file, file.key(page), changing);
-        }
-        file.unclean.lock().remove_in(&pages);
-        if self.files.held.load(Ordering::Relaxed) > 0 {
-            let mut holds = file.holds.lock();
-            self.files.held.fetch_sub(holds.forget(&pages), Ordering::Relaxed);
-        }
-    }
-
-    /// Takes a page from the index that a forgotten guard or future has, if it is one: with a
-    /// guard its frame is lost. The file has no handle.
-    fn drop_forgotten(&self, file: &FileState, key: PageKey) -> bool {
-        let mut shard = self.pages.shard(key);
-        match shard.get() {
-            Some(Entry::Announced(_)) => shard.remove(),
-            Some(Entry::Frame(frame)) if self.frames().word(frame).state() == State::Changing => {
-                shard.remove();
-                drop(shard);
-                self.files.remove_unwritten(self.supply(), file, 1);
-            }
-            Some(Entry::Frame(_)) | None => return false,
-        }
-        true
-    }
-
-    /// Drops the page, whatever it holds, unless it is busy.
-    pub(crate) fn try_drop_page(&self, file: &FileState, key: PageKey) -> Result<(), Busy> {
-        // It is not behind: see `frame.rs`.
-        let before = self.pages.detach(self.pages.shard(key))?;
-        if before.state().is_unwritten() {
-            self.files.remove_unwritten(self.supply(), file, 1);
-        }
-        Ok(())
-    }
-
-    fn drop_page(&self, file: &FileState, key: PageKey, changing: ChangingPages) {
-        while let Err(busy) = self.try_drop_page(file, key) {
-            if changing == ChangingPages::Skipped && self.drop_forgotten(file, key) {
-                return;
-            }
-            // A read that fails leaves no page either.
-            let _ = self.pages.wait(key, busy, Want::Read);
-        }
     }
 }

@@ -205,55 +205,6 @@ impl Core {
         settled == State::Clean
     }
 
-    /// Makes the file `len` bytes long, and of a file with a hook as many more as make whole pages.
-    ///
-    /// The order matters. With writers (except those of `overwrite.rs`) and write-backs kept out,
-    /// the file is cut on the device, then for readers, and the rest of its last page becomes
-    /// zeros: had a write-back got in before that, the device would have the bytes back that were
-    /// cut off. Only then are the pages beyond dropped. A page whose read began before the cut is
-    /// in the index by then, so it is found; one whose read begins later finds the file cut.
-    pub(crate) fn resize(&self, file: &Arc<FileState>, len: u64) -> Result<(), Error> {
-        let page_bytes = self.memory().page_bytes() as u64;
-        let _writers = file.writers.lock_exclusive(self.waits(), self.reasons().file);
-        let before = file.len();
-        let (cut, len) = (len, file.rounded_len(len));
-        self.write_zeros(file, cut..len.min(before))?;
-        let tail = (len % page_bytes) as usize;
-        let is_cut = len < before;
-        // There is no way back once the device has cut the file: have the frame first. But not
-        // before the writers are out, who may want it more.
-        let last = PageNo(len / page_bytes);
-        let key = file.key(last);
-        let copy = if is_cut && tail > 0 { Some(self.take_frame(key, None)?) } else { None };
-        let resized = self.without_write_backs(file, || {
-            let before = file.durability.lock().device_len;
-            file.durability.lock().device_len.will_cut(len);
-            let resized = self.io.device.set_len(file.device_file, len);
-            if resized.is_ok() {
-                file.set_len(len);
-                let mut durability = file.durability.lock();
-                durability.note_resize();
-                durability.device_len = DeviceLen::new(len);
-            } else {
-                file.durability.lock().device_len = before;
-            }
-            match copy {
-                Some(copy) if resized.is_ok() => {
-                    self.cut_page(file, last, tail, copy);
-                }
-                Some(copy) => self.pages.free_frame(copy),
-                None => {}
-            }
-            resized
-        });
-        resized.map_err(|errno| file.io_error(Operation::SetLen, len, errno))?;
-        if is_cut {
-            let cut = len.div_ceil(page_bytes)..before.div_ceil(page_bytes);
-            self.drop_pages(file, cut, ChangingPages::Awaited);
-        }
-        Ok(())
-    }
-
     /// Writes back what is dirty, and says what could not be. For a close, and for a file whose
     /// last handle has gone.
     pub(crate) fn write_back_for_good(&self, file: &Arc<FileState>) -> Result<(), Error> {
