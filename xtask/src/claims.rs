@@ -9,11 +9,20 @@ use crate::suite::RIVALS;
 
 const WITHOUT_RIVALS: &str = "--without-rivals";
 
+/// Options of `unherd claims` that have a value of their own, other than `--file`.
+const WITH_VALUE: [&str; 2] = ["--page", "--commit"];
+
 /// Builds what the claims of `claims.toml` need, and hands over to `unherd claims`.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
+    if !arguments.iter().any(|argument| argument.starts_with("--file")) {
+        let file = root.join("claims.toml");
+        let text = std::fs::read_to_string(&file)
+            .map_err(|error| Failure::Usage(format!("cannot read {}: {error}", file.display())))?;
+        check_names(&text, arguments)?;
+    }
     let program = demo::build(root)?;
     let is_one_of = |words: &[&str]| arguments.iter().any(|it| words.contains(&it.as_str()));
-    let with_rivals = !is_one_of(&[WITHOUT_RIVALS, "--list", "--table"]);
+    let with_rivals = !is_one_of(&[WITHOUT_RIVALS, "--list", "--table", "--help", "-h"]);
     if with_rivals && root.join(RIVALS).exists() {
         let outcome =
             Step::cargo("build of rivals", &["build", "--release", "--manifest-path", RIVALS])
@@ -33,6 +42,24 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     program.arguments(&["claims", "--commit", &commit]).arguments(&passed_on).run_last(root)
 }
 
+/// Refuses a name that no claim has in the words of `unherd claims`, before minutes of building.
+fn check_names(claims: &str, arguments: &[String]) -> Result<(), Failure> {
+    let known: Vec<&str> = claims
+        .lines()
+        .filter_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'))
+        .collect();
+    let mut is_value = false;
+    for argument in arguments.iter().map(String::as_str) {
+        if !is_value && !argument.starts_with('-') && !known.contains(&argument) {
+            let known = known.join(", ");
+            let what = format!("no claim is called '{argument}'; there are: {known}");
+            return Err(Failure::Usage(what));
+        }
+        is_value = WITH_VALUE.contains(&argument);
+    }
+    Ok(())
+}
+
 /// The commit that is measured, marked where the checkout differs from it.
 fn commit(root: &Path) -> String {
     let git = |arguments: &[&str]| {
@@ -43,4 +70,22 @@ fn commit(root: &Path) -> String {
     };
     let clean = git(&["diff", "--quiet", "HEAD"]).is_ok_and(|(clean, _)| clean);
     format!("{}{}", commit.trim(), if clean { "" } else { "-dirty" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_claim_is_refused_before_building() {
+        let claims = "[[claim]]\nname = \"good\"\nsays = \"x\"\n[[claim]]\nname = \"bold\"\n";
+        let check = |line: &str| {
+            let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            check_names(claims, &arguments).map_err(|failure| failure.to_string())
+        };
+        assert_eq!(check("good --quick bold"), Ok(()));
+        assert_eq!(check("--update --commit abc good"), Ok(()));
+        let refused = "no claim is called 'nosuch'; there are: good, bold";
+        assert_eq!(check("good nosuch"), Err(refused.to_owned()));
+    }
 }

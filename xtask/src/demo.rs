@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::step::Step;
 
 /// The file system work of the first report, as the published figures have it. The first table is
-/// there within half a minute, and the verdict within seven.
+/// there within half a minute, and the verdict after seven to ten.
 const DEMO: &str = "bench tiotest --with kernel,unherd-nofilter,unherd \
                     --base kernel,unherd-nofilter --threads 512 --memory 256M --profile \
                     --timeout 60 --dir target/demo";
