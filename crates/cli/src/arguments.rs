@@ -111,8 +111,7 @@ Examples:
     Reproduce(ReproduceArgs),
     Trace(Box<TraceArgs>),
     Prove(ProveArgs),
-    /// Run the published claims again.
-    #[command(hide = true)]
+    /// Measure the published claims again: those of claims.toml in unherd's repository.
     Claims(ClaimsArgs),
 }
 

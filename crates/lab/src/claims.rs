@@ -260,10 +260,12 @@ impl Claims {
         batches
     }
 
-    /// The table of results: what is claimed, the last figure with its interval, and the command.
+    /// The table of results: the names, what is claimed, the last figures with their intervals, and
+    /// the commands.
     pub fn markdown_table(&self) -> String {
         let mut text =
-            "| claim | target | last | at | command |\n|---|---|---|---|---|\n".to_owned();
+            "| name | claim | target | last | at | command |\n|---|---|---|---|---|---|\n"
+                .to_owned();
         let figure = |value: Option<f64>| number(value.unwrap_or(f64::INFINITY));
         for claim in &self.claims {
             let target: String = claim.target.clone().into();
@@ -280,7 +282,9 @@ impl Claims {
                 ),
             };
             let says = claim.says.replace('|', "\\|");
-            let _ = writeln!(text, "| {says} | {target} | {last} | {at} | `{}` |", claim.command);
+            let Claim { name, command, .. } = claim;
+            let _ =
+                writeln!(text, "| `{name}` | {says} | {target} | {last} | {at} | `{command}` |");
         }
         text
     }

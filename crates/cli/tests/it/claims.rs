@@ -78,7 +78,7 @@ fn table_is_written_into_its_page() {
         let ran = place.run(line);
         assert_eq!(ran.code, Some(0), "{ran:?}");
         let text = fs::read_to_string(&page).unwrap();
-        let table = text.strip_prefix("before\n<!-- claims -->\n| claim |").unwrap();
+        let table = text.strip_prefix("before\n<!-- claims -->\n| name | claim |").unwrap();
         assert!(table.ends_with("|\n<!-- /claims -->\nafter\n"), "{text}");
         assert_eq!(table.contains("| a1, "), line.contains("a1"), "{text}");
     }
@@ -127,6 +127,8 @@ fn failing_claim_does_not_end_others() {
 #[test]
 fn claims_are_listed_and_chosen_by_name() {
     let place = place();
+    let help = place.run("--help");
+    assert!(help.stdout.contains("\n  claims  "), "{help:?}");
     let list = place.run("claims --list");
     assert_eq!(list.code, Some(0), "{list:?}");
     assert!(list.stdout.contains("?  good ") && list.stdout.contains("low >= 10\n"), "{list:?}");

@@ -81,6 +81,7 @@ fn a_file_is_read() {
     let table = claims.markdown_table();
     assert!(table.contains("| low >= 100 | 271 (262 to 280) | 2380c5e, 2026-11-21 |"), "{table}");
     assert!(table.contains("| low >= 0.95 | not yet run |"), "{table}");
+    assert!(table.contains("\n| `one-bucket` | "), "{table}");
 }
 
 #[test]
