@@ -1,12 +1,14 @@
 //! The command line. The options of a workload come from its runner's catalogue, so they are known
 //! only once it has been asked; then they are options like all others, in the help too.
 
+use std::error::Error as _;
 use std::ffi::OsString;
+use std::num::{IntErrorKind, ParseIntError};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ErrorKind};
 use clap::{Arg, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 use unherd_lab::catalogue::{ParamKind, Registry, Workload};
 use unherd_lab::{BlockPlan, Error, Header, parse_share, parse_size};
@@ -125,6 +127,9 @@ Examples:
   unherd bench pagewait --with before,unherd --threads 16,512
   unherd bench tiotest --with kernel,unherd --memory 256M --dir /mnt/disk --html page.html
   unherd bench --resume out/tiotest-20261120-101500
+
+A workload has options of its own besides: `unherd workloads WORKLOAD` lists them, and `unherd \
+bench WORKLOAD --help` has them below the others.
 
 Marks: what was not as it should be (no cgroup, a disturbed round, too few rounds) stands below \
 the tables, under \"Before believing these figures\", and in result.json as \"marks\". A mark \
@@ -344,11 +349,11 @@ pub(crate) fn parse(
     }
     let matches = match command.try_get_matches_from(args) {
         Ok(matches) => matches,
-        Err(error) => return help_or_failure(&error, args),
+        Err(error) => return help_or_failure(&error, args, workload),
     };
     let parsed = match CommandLine::from_arg_matches(&matches) {
         Ok(parsed) => parsed,
-        Err(error) => return help_or_failure(&error, args),
+        Err(error) => return help_or_failure(&error, args, workload),
     };
     let bench = matches.subcommand_matches("bench");
     let mut params = Vec::new();
@@ -411,6 +416,7 @@ fn with_params(mut bench: clap::Command, workload: &Workload) -> clap::Command {
 fn help_or_failure(
     error: &clap::Error,
     args: &[OsString],
+    workload: Option<&Workload>,
 ) -> Result<Result<Arguments, String>, Failure> {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return Ok(Err(error.to_string()));
@@ -424,15 +430,39 @@ fn help_or_failure(
         text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim).collect();
     let what = what.join(" ");
     let what = what.strip_prefix("error: ").unwrap_or(&what);
-    let known = <CommandLine as clap::CommandFactory>::command();
-    let subcommand = subcommand(args).and_then(|name| known.find_subcommand(name));
-    let subcommand = subcommand.map_or("", clap::Command::get_name);
+    let mut known = <CommandLine as clap::CommandFactory>::command();
+    known.build();
+    let command = subcommand(args).and_then(|name| known.find_subcommand(name));
+    let subcommand = command.map_or("", clap::Command::get_name);
+    if let Some(line) = number_hint(command, error, what) {
+        return Err(Failure::Usage(line));
+    }
     if let Some(line) = hint(subcommand, error.kind(), what) {
         return Err(Failure::Usage(line));
     }
     let tip = text.lines().find_map(|line| line.trim().strip_prefix("tip: "));
     let help = format!("see 'unherd {subcommand} --help'").replace("  ", " ");
-    Err(Failure::usage(what, tip.filter(|tip| is_near(what, tip)).unwrap_or(&help)))
+    let mut advice = tip.filter(|tip| is_near(what, tip)).unwrap_or(&help).to_owned();
+    if let (ErrorKind::UnknownArgument, Some(workload)) = (error.kind(), workload) {
+        let name = &workload.name;
+        advice.push_str(&format!("; 'unherd workloads {name}' lists the options of {name}"));
+    }
+    Err(Failure::usage(what, &advice))
+}
+
+/// What to give in place of what is no number: the words of Rust's own parser do not tell.
+fn number_hint(command: Option<&clap::Command>, error: &clap::Error, what: &str) -> Option<String> {
+    let refused = error.source()?.downcast_ref::<ParseIntError>()?;
+    let what = what.strip_suffix(&format!(": {refused}"))?;
+    let option = error.get(ContextKind::InvalidArg)?.to_string();
+    let takes_several =
+        |arg: &Arg| arg.get_value_delimiter().is_some() && arg.to_string() == option;
+    let advice = match refused.kind() {
+        IntErrorKind::PosOverflow => "give a smaller number",
+        _ if command?.get_arguments().any(takes_several) => "give a number, or several as 1,4,16",
+        _ => "give a whole number",
+    };
+    Some(format!("{what}; {advice}"))
 }
 
 /// What is meant, where clap's own words lead astray.

@@ -44,7 +44,7 @@ fn start(
 ) -> Result<ExitCode, Failure> {
     check_cpus(&request)?;
     args.files.check()?;
-    let plan = Plan::new(&request, known)?;
+    let plan = plan(&request, known)?;
     if let (Some(path), None, None) = (&args.blocks.plan, conditions.block, &conditions.resume) {
         return args.blocks.write(path, planned(plan, known, conditions));
     }
@@ -76,6 +76,11 @@ fn start(
     outcome.failed.map_or(Ok(ExitCode::SUCCESS), |error| Err(error.into()))
 }
 
+fn plan(request: &Request, known: &RegisteredWorkload) -> Result<Plan, Error> {
+    Plan::new(request, known)
+        .map_err(|error| runners::with_way_to_rivals(error, &known.workload.name))
+}
+
 /// Goes on with the record in `directory` by the command line that began it.
 fn resume(directory: &Path, registry: &Registry) -> Result<ExitCode, Failure> {
     let header = StoredRecord::load(directory)?.header;
@@ -98,7 +103,7 @@ pub(crate) fn run_again(
     let Header { plan, command, .. } = &again.header;
     let known = registry.workload(&plan.workload)?;
     let request = Request { seed: plan.seed, ..request(args, params) };
-    if Plan::new(&request, known)? != *plan {
+    if self::plan(&request, known)? != *plan {
         return Err(Failure::usage(
             "the command line gives another plan here than where it was planned",
             "use the same version and the same runners, or measure again",

@@ -24,7 +24,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus};
 
 use unherd_sys::{Deadline, Errno};
-use unherd_trace::diff::Diff;
+use unherd_trace::diff::{Diff, DiffError};
 use unherd_trace::{Observation, Pause, Session, SessionError, Target, UnprivilegedSession};
 
 pub(crate) use arguments::TraceArgs;
@@ -56,8 +56,14 @@ pub(crate) fn run(args: &TraceArgs) -> Result<ExitCode, Failure> {
 }
 
 fn compare(before: &Path, after: &Path) -> Result<ExitCode, Failure> {
-    let diff =
-        Diff::of_files(before, after).map_err(|error| Failure::tracing(error.to_string()))?;
+    let diff = Diff::of_files(before, after).map_err(|error| {
+        Failure::tracing(match error {
+            DiffError::Unreadable { .. } => {
+                format!("{error}; name two reports that 'unherd trace --json FILE' has written")
+            }
+            error => error.to_string(),
+        })
+    })?;
     print(&diff.to_string())?;
     Ok(ExitCode::from(u8::from(diff.is_worse())))
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use unherd_lab::catalogue::{Registry, Workload};
 use unherd_lab::statistics::Better;
-use unherd_lab::{Adapter, printable};
+use unherd_lab::{Adapter, Error, printable};
 
 use crate::output::{self, Failure};
 
@@ -16,7 +16,12 @@ pub(crate) fn run(name: Option<&str>, registry: &Registry) -> Result<ExitCode, F
     let text = match (name, adapter) {
         // The file itself, to begin one's own with.
         (Some(_), Some(adapter)) => adapter.text.clone(),
-        (Some(name), None) => in_full(&registry.workload(name)?.workload),
+        (Some(name), None) => {
+            let found = registry.workloads().find(|workload| workload.name == name);
+            let workloads = registry.workloads().map(|workload| &*workload.name);
+            let known = workloads.chain(adapters.iter().map(|adapter| &*adapter.name));
+            in_full(found.ok_or_else(|| Error::unknown("workload or adapter", name, known))?)
+        }
         (None, _) => {
             let own = registry.workloads().map(in_short).collect::<Vec<_>>().join("\n");
             format!("{own}\n{}", of_others(&adapters))

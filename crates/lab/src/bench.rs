@@ -493,7 +493,7 @@ impl Runner<'_> {
         finished: &Finished,
         record: &Record,
     ) -> Error {
-        let resume = format!("unherd bench --resume {}", record.directory().display());
+        let resume = record.resume_line("bench");
         match failure {
             Failure::Interrupted => {
                 let rounds = self.plan.rounds;

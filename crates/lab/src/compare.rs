@@ -315,7 +315,7 @@ fn planned(
         }
         (None, Some(width)) => {
             if !(width > 0.0 && width < 1.0) {
-                return Err(Error::usage("--until is out of range", "give a share such as 1%"));
+                return Err(Error::share_out_of_range("--until", width, "1%"));
             }
             let pilot = pilot_rounds(comparisons);
             (pilot + ROUNDS_MAX, Some(Until { width, pilot }))
@@ -332,7 +332,7 @@ fn planned(
         ));
     }
     if !(request.delta > 0.0 && request.delta < 1.0) {
-        return Err(Error::usage("--delta is out of range", "give a share such as 2%"));
+        return Err(Error::share_out_of_range("--delta", request.delta, "2%"));
     }
     let contender = |side: &Side| Contender {
         label: side.label.clone(),
@@ -547,7 +547,7 @@ impl Measure for Commands<'_> {
         record: &Record,
     ) -> Result<Round, Error> {
         let side = &self.request.sides[step.contender];
-        let resume = || format!("unherd compare --resume {}", record.directory().display());
+        let resume = || record.resume_line("compare");
         let finished = self.process(step.cell, step.contender, step.seed)?;
         let cell = &self.cells[step.cell].cell;
         if finished.ending == Ending::Interrupted {

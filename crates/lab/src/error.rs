@@ -223,6 +223,15 @@ impl Error {
         Self::Usage { what: what.into(), advice: advice.into() }
     }
 
+    /// An error that says how a share was understood, for `1` is easily taken for 1 %.
+    pub(crate) fn share_out_of_range(option: &str, share: f64, example: &str) -> Self {
+        let percent = (1e4 * share).round() / 1e2;
+        Self::usage(
+            format!("{option} is out of range, for {share} means {percent} %"),
+            format!("give a share such as {example}"),
+        )
+    }
+
     pub(crate) fn machine(
         what: impl Into<String>,
         advice: impl Into<String>,
@@ -231,12 +240,16 @@ impl Error {
         Self::Machine { what: what.into(), advice: advice.into(), source: source.into() }
     }
 
+    pub(crate) fn no_record(directory: &Path, advice: &str) -> Self {
+        Self::usage(format!("{} is not the directory of a record", directory.display()), advice)
+    }
+
     pub(crate) fn malformed(path: &Path, what: impl Into<String>) -> Self {
         Self::Malformed { path: path.to_owned(), what: what.into() }
     }
 
     /// An unknown name, with the nearest of `known` or, where none is near, all of them.
-    pub(crate) fn unknown<'a>(
+    pub fn unknown<'a>(
         kind: &'static str,
         name: &str,
         known: impl IntoIterator<Item = &'a str>,

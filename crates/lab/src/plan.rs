@@ -163,7 +163,7 @@ impl Plan {
             ));
         }
         if !(request.delta > 0.0 && request.delta < 1.0) {
-            return Err(Error::usage("--delta is out of range", "give a share such as 2%"));
+            return Err(Error::share_out_of_range("--delta", request.delta, "2%"));
         }
         Ok(Self {
             schema: PLAN_SCHEMA.to_owned(),
@@ -269,8 +269,8 @@ fn against_itself(request: &Request, names: &[String]) -> Result<Vec<Contender>,
             "name exactly one by --with",
         ));
     };
-    if request.plant.is_some_and(|plant| !(plant > 0.0 && plant <= 10.0)) {
-        return Err(Error::usage("--plant is out of range", "give a share such as 5%"));
+    if let Some(plant) = request.plant.filter(|plant| !(*plant > 0.0 && *plant <= 10.0)) {
+        return Err(Error::share_out_of_range("--plant", plant, "5%"));
     }
     let side = |number: u32, plant| Contender {
         label: format!("{name}#{number}"),

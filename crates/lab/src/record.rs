@@ -165,6 +165,14 @@ impl Record {
         Ok(TraceFiles { text: file("txt"), json: file("json") })
     }
 
+    /// The command that goes on with it: the program by the path that this process was started by,
+    /// so that the line can be pasted.
+    pub(crate) fn resume_line(&self, subcommand: &str) -> String {
+        let program = std::env::args_os().next();
+        let program = program.as_ref().map_or("unherd".into(), |it| it.to_string_lossy());
+        format!("{program} {subcommand} --resume {}", self.directory.display())
+    }
+
     /// Where it is.
     pub fn directory(&self) -> &Path {
         &self.directory
@@ -270,9 +278,16 @@ impl StoredRecord {
     ///
     /// # Errors
     ///
-    /// [`Error::Record`] where it cannot be read, [`Error::Malformed`] where it is no record.
+    /// [`Error::Usage`] where the directory holds none, [`Error::Record`] where it cannot be read,
+    /// [`Error::Malformed`] where it is no record.
     pub fn load(directory: &Path) -> Result<Self, Error> {
         let path = directory.join(PLAN);
+        if directory.is_file() || matches!(path.try_exists(), Ok(false)) {
+            return Err(Error::no_record(
+                directory,
+                "name one that --out named, or out/WORKLOAD-DATE",
+            ));
+        }
         let mut header: Header = serde_json::from_str(&read(&path)?)
             .map_err(|error| Error::malformed(&path, format!("no plan of a record: {error}")))?;
         if header.plan.schema != PLAN_SCHEMA {
@@ -524,11 +539,14 @@ mod tests {
     #[test]
     fn what_is_no_record_is_said_so() {
         let place = tempfile::tempdir().unwrap();
-        assert!(matches!(StoredRecord::load(place.path()), Err(Error::Record { .. })));
-        fs::write(place.path().join(PLAN), "{}").unwrap();
-        assert!(matches!(StoredRecord::load(place.path()), Err(Error::Malformed { .. })));
         let file = place.path().join("file");
         fs::write(&file, "").unwrap();
+        for path in [place.path(), &file, &place.path().join("absent")] {
+            let error = StoredRecord::load(path).unwrap_err().to_string();
+            assert!(error.contains("is not the directory of a record; name"), "{error}");
+        }
+        fs::write(place.path().join(PLAN), "{}").unwrap();
+        assert!(matches!(StoredRecord::load(place.path()), Err(Error::Malformed { .. })));
         let error = Record::create(Some(&file.join("under")), &header()).unwrap_err();
         assert_eq!(error.exit_code(), 2, "{error}");
     }

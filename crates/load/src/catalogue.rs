@@ -2,6 +2,17 @@
 
 use serde::Serialize;
 
+/// What the program in `rivals/` has: its workloads, each with its implementations. Errors name it
+/// where that program is not built; a test there compares.
+pub const RIVALS: &[(&str, &[&str])] = &[
+    ("pagewait", &["parking_lot_core", "event-listener"]),
+    ("wake", &["parking_lot_core"]),
+    ("hit", &["quick_cache", "moka", "foyer"]),
+    ("hit-cost", &["quick_cache", "moka", "foyer"]),
+    ("mutex", &["parking_lot"]),
+    ("rwlock", &["std", "parking_lot"]),
+];
+
 /// All workloads of one runner.
 #[derive(Debug, Serialize)]
 pub struct Catalogue {

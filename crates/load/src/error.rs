@@ -1,6 +1,9 @@
 //! Why a round was not measured.
 
+use std::io;
 use std::path::PathBuf;
+
+use unherd::device::OpenError;
 
 /// Why a round was not measured. Its text is one line: what, and what to do about it.
 #[derive(Debug, thiserror::Error)]
@@ -28,7 +31,7 @@ pub enum LoadError {
         /// The directory.
         dir: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The kernel or the file system has no uncached buffered I/O; nothing was written.
     #[error(
@@ -40,15 +43,12 @@ pub enum LoadError {
         dir: PathBuf,
     },
     /// A file of the run could not be made.
-    #[error(
-        "{path}: {source}: give a --dir that can be written and takes direct I/O (for unherd), \
-         and have `ulimit -n` above --threads"
-    )]
+    #[error("{path}: {}", why_not_open(source))]
     Open {
         /// The file.
         path: PathBuf,
         /// What the system or the cache said.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// A file operation of the measured implementation failed.
     #[error("{doing} file {file}: {message}")]
@@ -116,7 +116,7 @@ pub enum LoadError {
         /// What was asked for.
         slots: u64,
         /// What the system said.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// Sections that were to exclude each other did not.
     #[error(
@@ -180,11 +180,11 @@ pub enum LoadError {
         /// What was being done.
         doing: &'static str,
         /// What the system said.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The runner cannot find itself.
     #[error("the path of the running program: {0}")]
-    OwnProgram(std::io::Error),
+    OwnProgram(io::Error),
     /// A thread could not be started.
     #[error("thread {thread} of {threads} could not be started: {source}: give fewer --threads")]
     Thread {
@@ -193,7 +193,7 @@ pub enum LoadError {
         /// How many were asked for.
         threads: usize,
         /// What the system said.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The same of one that is only to wait.
     #[error("thread {thread} of {threads} could not be started: {source}: give fewer --{param}")]
@@ -203,7 +203,7 @@ pub enum LoadError {
         /// How many were asked for.
         threads: usize,
         /// What the system said.
-        source: std::io::Error,
+        source: io::Error,
         /// What says how many there are to be.
         param: &'static str,
     },
@@ -228,7 +228,7 @@ pub enum LoadError {
     BusyTime(unherd_sys::Errno),
     /// The waker's own context switches are not available.
     #[error("/proc/thread-self/status: {0}: context switches are needed; mount /proc")]
-    Switches(std::io::Error),
+    Switches(io::Error),
 }
 
 impl LoadError {
@@ -265,7 +265,7 @@ impl LoadError {
     }
 
     /// The failure of a file operation.
-    pub(crate) fn file(doing: &'static str, file: usize, error: &std::io::Error) -> Self {
+    pub(crate) fn file(doing: &'static str, file: usize, error: &io::Error) -> Self {
         Self::File { doing, file, message: error.to_string() }
     }
 
@@ -279,5 +279,48 @@ impl LoadError {
     /// A usage error that says `what`.
     pub fn usage(what: impl Into<String>) -> Self {
         Self::Usage(what.into())
+    }
+}
+
+/// Whether it is for want of direct I/O that a file could not be opened.
+fn is_direct_refused(error: &io::Error) -> bool {
+    let inner = error.get_ref();
+    let of_cache = inner.and_then(|inner| inner.downcast_ref::<unherd::Error>());
+    let of_device = inner.and_then(|inner| inner.downcast_ref::<OpenError>());
+    matches!(of_cache, Some(unherd::Error::DirectRefused { .. }))
+        || matches!(of_device, Some(OpenError::DirectRefused))
+        // What open(2) says of O_DIRECT.
+        || error.raw_os_error() == Some(unherd::Errno::INVAL.raw_os_error())
+}
+
+/// What kept a file from being opened, and what to do.
+fn why_not_open(error: &io::Error) -> String {
+    if is_direct_refused(error) {
+        return "the directory is on a file system without direct I/O, such as tmpfs, and unherd \
+                needs direct I/O: give --dir on a disk"
+            .to_owned();
+    }
+    format!("{error}: give a --dir that can be written, and have `ulimit -n` above --threads")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_system_without_direct_io_is_named() {
+        let file = std::path::Path::new("/dev/shm/file-0").into();
+        for source in [
+            unherd::Error::DirectRefused { file }.into(),
+            io::Error::other(OpenError::DirectRefused),
+            unherd::Errno::INVAL.into(),
+        ] {
+            let said = LoadError::Open { path: "/dev/shm/file-0".into(), source }.to_string();
+            assert!(said.contains("without direct I/O"), "{said}");
+            assert!(said.ends_with("give --dir on a disk"), "{said}");
+        }
+        let source = io::ErrorKind::PermissionDenied.into();
+        let other = LoadError::Open { path: "/file-0".into(), source }.to_string();
+        assert!(!other.contains("direct I/O") && other.contains("`ulimit -n`"), "{other}");
     }
 }

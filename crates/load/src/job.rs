@@ -145,6 +145,14 @@ pub(crate) fn parse_size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
+/// Bytes as [`parse_size`] reads them, in the largest unit in which they are a whole number.
+pub(crate) fn size_text(bytes: u64) -> String {
+    let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
+    let is_whole = |shift: u32| bytes > 0 && bytes.is_multiple_of(1 << shift);
+    let whole = units.into_iter().find(|(shift, _)| is_whole(*shift));
+    whole.map_or_else(|| bytes.to_string(), |(shift, unit)| format!("{}{unit}", bytes >> shift))
+}
+
 /// What one round measured.
 #[derive(Debug, Clone)]
 pub struct Round {

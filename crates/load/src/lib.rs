@@ -48,7 +48,7 @@ pub mod web;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-pub use catalogue::{Better, Catalogue, Description, Impl, Kind, Metric, Param};
+pub use catalogue::{Better, Catalogue, Description, Impl, Kind, Metric, Param, RIVALS};
 pub use command::{main_with, run};
 pub use error::LoadError;
 pub use job::{Job, Params, Round};

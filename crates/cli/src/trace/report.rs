@@ -62,7 +62,8 @@ impl<'a> Opened<'a> {
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> Failure {
-    Failure::tracing(format!("cannot write '{}': {error}", path.display()))
+    let path = path.display();
+    Failure::tracing(format!("cannot write '{path}': {error}; name a file that can be written"))
 }
 
 /// What tells a regular file from others; nothing else is spoilt by two writers.

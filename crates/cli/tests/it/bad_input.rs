@@ -23,9 +23,14 @@ fn names_that_nothing_has_get_the_nearest() {
         ("bench fake --with unhered", "'unhered'; did you mean 'unherd'?"),
         ("bench fake --base befor", "did you mean 'before'?"),
         ("bench fake --metric cost_ms", "no metric is called 'cost_ms'; did you mean 'cost_us'?"),
-        ("bench fake --bucket 3", "'--buckets'"),
+        ("bench fake --bucket 3", "'--buckets'; 'unherd workloads fake' lists the options of fake"),
+        ("bench fake --xyz 3", "see 'unherd bench --help'; 'unherd workloads fake' lists"),
         ("bench fake --tread 3", "'--threads'"),
         ("workloads pagewiat", "did you mean 'pagewait'?"),
+        (
+            "workloads hackbenhc",
+            "no workload or adapter is called 'hackbenhc'; did you mean 'hackb",
+        ),
     ] {
         let said = refusal(&place, line);
         assert!(said.contains(near), "{line}: {said}");
@@ -54,7 +59,11 @@ fn values_that_make_no_sense_are_named() {
         ("bench fake --rounds 5", "give --rounds 6 or more"),
         ("bench fake --threads 1,2,3,4 --rounds 7", "--rounds 8 or more"),
         ("bench fake --threads 0", "--threads 0 runs nothing"),
-        ("bench fake --threads x", "invalid value 'x'"),
+        ("bench fake --threads x", "'--threads <N>'; give a number, or several as 1,4,16"),
+        ("bench fake --cpus 1,x", "invalid value 'x' for '--cpus <N>'; give a number, or several"),
+        ("bench fake --rounds x", "invalid value 'x' for '--rounds <R>'; give a whole number"),
+        ("bench fake --rounds 99999999999999999999", "give a smaller number"),
+        ("run-block x --plan p", "invalid value 'x' for '<NUMBER>'; give a whole number"),
         ("bench fake --cpus 100000", "--cpus 100000 is more than this process may use"),
         ("bench fake --buckets many", "--buckets 'many' is no count"),
         ("bench fake --metric size_bytes", "no better side"),

@@ -251,6 +251,7 @@ fn what_there_is_to_run_is_listed() {
     assert!(help.stdout.contains("Options of fake:") && help.stdout.contains("--buckets"));
     let plain = place.run("bench --help");
     assert!(!plain.stdout.contains("--buckets") && plain.stdout.contains("--rounds"));
+    assert!(plain.stdout.contains("`unherd workloads WORKLOAD` lists them"), "{plain:?}");
 }
 
 #[test]

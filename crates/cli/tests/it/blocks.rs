@@ -100,7 +100,7 @@ fn blocks_without_sense_are_refused() {
         ("merge a-1 a-1", "are both block 1; name each block once"),
         ("merge a-1 b-2", "are of different plans"),
         ("merge other", "other is no block of a plan"),
-        ("merge absent", "cannot read the record"),
+        ("merge absent", "absent is not the directory of a record"),
         ("run-block 3 --plan a.json", "there is no block 3; give 1 to 2"),
         ("run-block 1 --plan absent.json", "cannot read the plan absent.json"),
         ("run-block 1 --plan catalogue.json", "no plan in blocks"),

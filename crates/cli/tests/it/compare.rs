@@ -202,7 +202,7 @@ fn records_are_compared_or_the_reason_is_given() {
         ("monday other-metric", "they judge other metrics (cost_us; cost_ms)"),
         ("monday elsewhere", "monday and elsewhere cannot be compared: the machines differ"),
         ("monday none", "none is not the directory of a record; commands stand behind --"),
-        ("monday .", "cannot read the record"),
+        ("monday .", ". is not the directory of a record; name one that --out named"),
         ("monday ./monday", "monday and ./monday are the same record"),
         ("monday", "or name two records"),
         ("monday tuesday --rounds 8", "cannot be used with"),
@@ -372,6 +372,10 @@ fn what_cannot_be_compared_is_refused_in_a_line() {
         (&["--rounds", "3", "--", "true", "--", "true"], "give --rounds 7 or more"),
         (&["--rounds", "9", "--until", "1%", "--", "true", "--", "true"], "both say when to stop"),
         (&["--until", "0%", "--", "true", "--", "true"], "--until is out of range"),
+        (
+            &["--until", "1", "--", "true", "--", "true"],
+            "--until is out of range, for 1 means 100 %; give a share such as 1%",
+        ),
         (&["--metric", "x=(", "--", "true", "--", "true"], "unclosed group"),
         (&["--metric", "x=1", "--", "true", "--", "true"], "printed no x: nothing matches '1'"),
         (&["--judge", "wal_s", "--", "true", "--", "true"], "did you mean 'wall_s'?"),
@@ -406,7 +410,8 @@ fn a_command_that_fails_in_one_round_costs_that_round() {
     assert!(ran.stdout.contains("B is faster than A"), "{ran:?}");
     assert!(ran.stdout.contains("9 of 14 rounds"), "{ran:?}");
     assert!(ran.stderr.contains("round 10 of B: it ended with exit code 3"), "{ran:?}");
-    assert!(ran.stderr.contains("; its output is below; `unherd"), "{ran:?}");
+    let resume = format!("below; `{} compare --resume record`", env!("CARGO_BIN_EXE_unherd"));
+    assert!(ran.stderr.contains(&resume), "{ran:?}");
     assert!(ran.stderr.contains("  | out of luck"), "{ran:?}");
     assert!(
         ran.stdout.contains("run: round 10 of B: it ended with exit code 3, not 0 (--exit-code)\n")

@@ -64,7 +64,8 @@ fn crash_in_last_round_costs_it_alone() {
     assert!(ran.stdout.contains("(11 pairs, 95 % sure)"), "{ran:?}");
     let mark = "* not all rounds were run: round 12 of late: it ended with exit code 1\n";
     assert!(ran.stdout.contains(mark), "{ran:?}");
-    assert!(ran.stderr.contains("`unherd bench --resume record` goes on"), "{ran:?}");
+    let resume = format!("`{} bench --resume record` goes on", env!("CARGO_BIN_EXE_unherd"));
+    assert!(ran.stderr.contains(&resume), "{ran:?}");
     assert!(place.path().join("record/result.json").exists());
 
     let again = place.run("report record");
@@ -106,10 +107,10 @@ fn unresumable_records_are_refused() {
     let empty = place.run("report record");
     assert_eq!(empty.code, Some(2), "{empty:?}");
     assert!(empty.stderr.contains("record holds no finished round"), "{empty:?}");
-    for line in ["report absent", "bench --resume absent"] {
+    for line in ["report absent", "report .", "bench --resume absent"] {
         let ran = place.run(line);
         assert_eq!(ran.code, Some(2), "{line}: {ran:?}");
-        assert!(ran.stderr.contains("absent/plan.json"), "{ran:?}");
+        assert!(ran.stderr.contains(" is not the directory of a record; name one"), "{ran:?}");
     }
 }
 
@@ -184,8 +185,8 @@ fn an_interrupt_stops_the_children_and_cleans_up() {
         let line = "bench fakefiles --with stuck --aa --without-cgroup --out record";
         let ran = place.run_until_stuck(line).end_by(signal);
         assert_eq!(ran.code, Some(130), "{ran:?}");
-        let expected =
-            "unherd: interrupted after 0 of 12 rounds; go on by `unherd bench --resume record`\n";
+        let resume = format!("{} bench --resume record", env!("CARGO_BIN_EXE_unherd"));
+        let expected = format!("unherd: interrupted after 0 of 12 rounds; go on by `{resume}`\n");
         assert_eq!(ran.stderr, expected);
         assert_eq!(place.leftovers(), Vec::<std::path::PathBuf>::new());
         assert!(place.path().join("record/plan.json").exists());

@@ -212,8 +212,9 @@ fn bad_input_is_refused_in_one_line() {
         ("--perfetto /dev/null --episodes 0 -- true", "1..=1000000"),
         ("--firefox /dev/null --episodes 1000001 -- true", "1..=1000000"),
         ("-o /nonexistent/file -- true", "cannot write '/nonexistent/file'"),
+        ("-o /nonexistent/file -- true", "; name a file that can be written"),
         ("--folded / -- true", "cannot write '/'"),
-        ("diff /nonexistent /nonexistent", "cannot read '/nonexistent'"),
+        ("diff /nonexistent /nonexistent", "name two reports that 'unherd trace --json FILE'"),
         ("diff one", "name two: unherd trace diff BEFORE AFTER"),
     ] {
         let args: Vec<&str> = args.split_whitespace().collect();

@@ -38,16 +38,14 @@ pub struct ComparedRecords {
 ///
 /// # Errors
 ///
-/// [`Error::Record`] where one cannot be read, [`Error::Usage`] with the reason where they cannot
-/// be compared.
+/// [`Error::Record`] where one cannot be read, [`Error::Usage`] with the reason where one is no
+/// record or they cannot be compared.
 pub fn compare_records(first: &Path, second: &Path) -> Result<ComparedRecords, Error> {
     let names = [first, second].map(|path| path.display().to_string());
-    for (path, name) in [first, second].into_iter().zip(&names) {
+    for path in [first, second] {
         if !path.is_dir() {
-            return Err(Error::usage(
-                format!("{name} is not the directory of a record"),
-                "commands stand behind --: unherd compare -- A… -- B…",
-            ));
+            let advice = "commands stand behind --: unherd compare -- A… -- B…";
+            return Err(Error::no_record(path, advice));
         }
     }
     if first.canonicalize().ok() == second.canonicalize().ok() {

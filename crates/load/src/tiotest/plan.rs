@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::files::check_space;
+use crate::job::size_text;
 use crate::random::{Random, mix_all};
 use crate::{Job, LoadError};
 
@@ -50,9 +51,11 @@ impl Plan {
         let buffers_bytes = block_bytes as u64 * job.threads as u64;
         if buffers_bytes > memory_bytes / BLOCKS_PART {
             return Err(LoadError::usage(format!(
-                "block={block_bytes}: a block for each of {} threads is more than 1/{BLOCKS_PART} \
-                 of --memory {memory_bytes}; give more, fewer --threads, or a smaller block",
-                job.threads
+                "{} blocks of {block_bytes} bytes, one for each thread, are more than \
+                 1/{BLOCKS_PART} of --memory {}; give more --memory, fewer --threads, or a \
+                 smaller --block",
+                job.threads,
+                size_text(memory_bytes)
             )));
         }
         let (total_bytes, random_bytes) = match job.params.text("scale") {

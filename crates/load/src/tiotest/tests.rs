@@ -205,5 +205,6 @@ fn blocks_without_room_for_cache_are_refused() {
     job.params.set("block", "8192").unwrap();
     let error = Plan::of(&job).unwrap_err();
     assert_eq!(error.exit_code(), 2);
-    assert!(error.to_string().starts_with("block=8192"), "{error}");
+    let said = "4 blocks of 8192 bytes, one for each thread, are more than 1/4 of --memory 64K; ";
+    assert!(error.to_string().starts_with(said), "{error}");
 }

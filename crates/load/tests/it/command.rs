@@ -89,7 +89,7 @@ fn what_the_command_line_refuses() {
             "tiotest --with kernel --memory 64M --dir /nonexistent/directory",
             "/nonexistent/directory",
         ),
-        ("tiotest --with kernel --memory 1M --dir /tmp", "block=4096"),
+        ("tiotest --with kernel --memory 1M --dir /tmp", "512 blocks of 4096 bytes"),
         ("tiotest --with kernel --memory 64M --dir /tmp --param total=1K", "less than a block"),
         ("tiotest --with kernel --memory 64M --dir /tmp --param block=1000", "block=1000"),
         ("tiotest --with kernel --memory 64M --dir /tmp --param scale=huge", "scale=huge"),
