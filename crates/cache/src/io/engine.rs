@@ -6,7 +6,7 @@
 //! once instead of having another woken first. But where [`BLOCKING_READS_MAX`] threads do, the
 //! next ones have their reads queued, and sleep until these have ended. Reads that somebody waits
 //! for are begun in the order in which they are queued, while there are fewer than [`READS_MAX`]
-//! with those of threads, and [`QUEUED_READS_MIN`] always; the others are kept back.
+//! with those of threads, and [`QUEUED_READS_MIN`] always; the others are deferred.
 //!
 //! A run is kept in a slot until its transfer is complete, be the thread that wanted it there or
 //! not: the slot owns it, and with it the memory. The tag of a transfer is the number of its slot.
@@ -63,7 +63,7 @@ const RUN_PAGES_MIN: u32 = 16;
 
 #[derive(Debug)]
 struct Slot<T> {
-    /// Under way, or kept back; not while the I/O thread completes it.
+    /// Under way, or deferred; not while the I/O thread completes it.
     run: Option<Run<T>>,
     /// What came of it, for its owner.
     result: Option<Result<Pin, Errno>>,
@@ -78,7 +78,7 @@ struct Slot<T> {
 struct Slots<T> {
     slots: Vec<Slot<T>>,
     free: Vec<usize>,
-    /// Reads that somebody waits for: how many were begun, and those that are kept back. There are
+    /// Reads that somebody waits for: how many were begun, and those that are deferred. There are
     /// none of these without [`QUEUED_READS_MIN`] of those.
     reads: u32,
     deferred: VecDeque<usize>,
@@ -124,7 +124,7 @@ pub(crate) struct Engine<T> {
     slots: Mutex<Slots<T>>,
     /// Threads that read by themselves now. Relaxed: a count.
     blocking_reads: AtomicU32,
-    /// How many reads are kept back. Relaxed: a thread that has read by itself looks here whether
+    /// How many reads are deferred. Relaxed: a thread that has read by itself looks here whether
     /// to begin one. If it is mistaken, the next end of a read does.
     deferred: AtomicU32,
     /// Pages that are being read and that nobody has asked for, [`RUN_PAGES_MIN`] at least for
@@ -190,7 +190,7 @@ impl<T: Payload> Engine<T> {
     }
 
     /// The I/O thread has died: all operations to come fail. Gives the runs that are under way, of
-    /// which the device may use the memory for ever, and those that are kept back, with their
+    /// which the device may use the memory for ever, and those that are deferred, with their
     /// slots; and whether there is no result of the run that was `completing`.
     pub(crate) fn give_up(&self, completing: Option<usize>) -> (Vec<(usize, T)>, bool) {
         let mut slots = self.slots.lock();
@@ -260,7 +260,7 @@ impl<T: Payload> Engine<T> {
         Ok(begun)
     }
 
-    /// As [`Engine::begin`], for a run to read that somebody waits for: it may be kept back.
+    /// As [`Engine::begin`], for a run to read that somebody waits for: it may be deferred.
     pub(crate) fn begin_read(&self, memory: &FrameMemory, run: Run<T>) -> Submitted<T> {
         let mut slots = self.slots.lock();
         if slots.is_over {
@@ -272,7 +272,7 @@ impl<T: Payload> Engine<T> {
         Ok(begun)
     }
 
-    /// Begins reads that are kept back, as many as may be.
+    /// Begins reads that are deferred, as many as may be.
     fn begin_deferred<'a>(&'a self, memory: &FrameMemory, mut slots: MutexGuard<'a, Slots<T>>) {
         while self.may_read(&slots)
             && let Some(next) = slots.deferred.pop_front()

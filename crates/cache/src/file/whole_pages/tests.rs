@@ -187,7 +187,7 @@ fn other_goes_on(
 }
 
 #[test]
-fn who_waits_for_a_frame_is_told_of_pages_that_were_written_together() {
+fn frame_waiters_are_notified_about_pages_written_together() {
     let (_device, cache, file) = scene(64);
     let pinned = cache.open("pinned", OpenOptions::new().write(true).create(true)).unwrap();
     pinned.set_len(offset(64)).unwrap();
@@ -197,7 +197,7 @@ fn who_waits_for_a_frame_is_told_of_pages_that_were_written_together() {
 }
 
 #[test]
-fn who_waits_for_room_is_told_of_pages_that_were_written_together() {
+fn room_waiters_are_notified_about_pages_written_together() {
     let (_device, _cache, file) = scene(64);
     let file = Arc::new(file);
     file.set_len(offset(100)).unwrap();
