@@ -299,8 +299,7 @@ impl CacheBuilder {
     ///
     /// Small pages waste less of the cache on what is not asked for, large ones make fewer
     /// transfers and need fewer frames, each of which takes 104 to 116 bytes beyond the capacity. A
-    /// file whose device wants larger transfers cannot be
-    /// opened ([`Error::Misaligned`]).
+    /// file whose device wants larger transfers cannot be opened ([`Error::Misaligned`]).
     pub fn page_size(self, page_bytes: usize) -> Self {
         Self { page_bytes, ..self }
     }

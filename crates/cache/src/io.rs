@@ -1,7 +1,7 @@
 //! Transfers between frames and the device.
 //!
-//! Stands on the frames. It looks up no page and no file: what becomes of frames whose
-//! transfer has ended, its caller says.
+//! Stands on the frames. It looks up no page and no file: what becomes of frames whose transfer has
+//! ended, its caller says.
 
 mod engine;
 mod page_copies;

@@ -15,7 +15,7 @@ impl From<Error> for io::Error {
 }
 
 impl Error {
-    /// What the error is like among those of std: see the table above.
+    /// What the error is like among those of std: see the table at [`Error`].
     pub fn kind(&self) -> ErrorKind {
         kind(self)
     }

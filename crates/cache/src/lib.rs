@@ -49,8 +49,7 @@
 //!
 //! **A killed process loses what it has not synced, in any order**; what is older than 5 s was
 //! written back, as far as the device had time ([`CacheBuilder::dirty_expire`]; not with
-//! [`Io::Blocking`]). What follows for
-//! databases stands at [`File`].
+//! [`Io::Blocking`]). What follows for databases stands at [`File`].
 //!
 //! Where to read: five layers, each of which knows only those before it. `frames/`: the states of a
 //! frame and the invariants (`frame.rs`), the waiters for one (`waiters.rs`). `pages/`: the way to

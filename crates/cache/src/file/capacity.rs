@@ -29,7 +29,7 @@ const NO_PAGE: PageKey = PageKey { file: FileId(u32::MAX), page: PageNo(0) };
 /// See [`Cache::resize`](crate::Cache::resize). There are as many frames.
 pub(crate) fn resize(core: &Core, frames: usize) -> Result<(), Error> {
     core.check_not_forked()?;
-    let _alone = ExclusiveGuard::new(&core.resizing, core.waits(), core.reasons().frame);
+    let _held = ExclusiveGuard::new(&core.resizing, core.waits(), core.reasons().frame);
     let capacity = core.supply().capacity();
     if frames < capacity {
         shrink_by(core, capacity - frames, frames)
@@ -101,11 +101,11 @@ fn shrink_by(core: &Core, frames: usize, capacity: usize) -> Result<(), Error> {
 /// waits under `frame` for pages that others are changing. Gives how long it has waited if too
 /// many are held, or at the frame deadline.
 fn write_back_rest(core: &Core, left: usize) -> Result<(), Duration> {
-    let room = &core.supply().dirty_waiters;
-    let _entered = room.enter();
+    let waiters = &core.supply().dirty_waiters;
+    let _entered = waiters.enter();
     let (began, mut waited) = (Timestamp::now(), Duration::ZERO);
     loop {
-        let seen = room.epoch();
+        let seen = waiters.epoch();
         if write_back_to(core, left) {
             return Ok(());
         }
@@ -115,7 +115,7 @@ fn write_back_rest(core: &Core, left: usize) -> Result<(), Duration> {
         let end = Timestamp::now().after(WAIT.min(core.frame_wait));
         // Woken by what is told to all, and in nobody's place.
         let how = Wait::new(core.reasons().frame).deadline(Deadline::at(end)).shared();
-        let _ = room.wait(core.waits(), seen, how.tag(NO_FILE));
+        let _ = waiters.wait(core.waits(), seen, how.tag(NO_FILE));
         waited = Timestamp::now().since(began);
     }
 }

@@ -276,7 +276,7 @@ impl ContiguousFrames {
     /// See [`Cache::alloc_contiguous`](crate::Cache::alloc_contiguous).
     pub(crate) fn take(core: &Arc<Core>, order: u32) -> Result<Self, Error> {
         core.check_not_forked()?;
-        let _alone = ExclusiveGuard::new(&core.resizing, core.waits(), core.reasons().frame);
+        let _held = ExclusiveGuard::new(&core.resizing, core.waits(), core.reasons().frame);
         let page_bytes = core.memory().page_bytes();
         let most = share(core.supply().capacity());
         let len_max = most.min(BYTES_MAX / page_bytes);

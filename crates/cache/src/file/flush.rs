@@ -96,7 +96,7 @@ impl Core {
     /// so.
     pub(crate) fn without_write_backs<T>(&self, file: &FileState, run: impl FnOnce() -> T) -> T {
         let done = {
-            let _alone = ExclusiveGuard::new(&file.write_backs, self.waits(), self.reasons().file);
+            let _held = ExclusiveGuard::new(&file.write_backs, self.waits(), self.reasons().file);
             run()
         };
         // Somebody may have wanted a frame and found the file's write-backs held up.

@@ -50,10 +50,10 @@ use crate::state::{Advice, Failure, FileState, OpenOptions, ReadStreams};
 /// later write may survive where an earlier one is lost; pwrite(2) would leave all of them in the
 /// kernel's page cache. What is older than 5 s is written back by then
 /// ([`CacheBuilder::dirty_expire`](crate::CacheBuilder::dirty_expire); not with
-/// [`Io::Blocking`](crate::Io::Blocking)), as far as it can be. A
-/// program that counts on writes outliving the process must sync, call [`File::write_back`], or
-/// write through ([`OpenOptions::write_through`]): what the device has survives the process, though
-/// not a power cut.
+/// [`Io::Blocking`](crate::Io::Blocking)), as far as it can be. A program that counts on writes
+/// outliving the process must sync, call [`File::write_back`], or write through
+/// ([`OpenOptions::write_through`]): what the device has survives the process, though not a power
+/// cut.
 /// `examples/sqlite` does so at each commit.
 ///
 /// A dirty page may reach the device at any time before a sync. So a write-ahead log is written and
@@ -383,10 +383,9 @@ impl File {
     ///
     /// A guard keeps a frame: a thread that keeps guards of all frames waits for itself until
     /// [`CacheBuilder::frame_wait`](crate::CacheBuilder::frame_wait) is over. Blocks and fails as
-    /// [`File::read_at`]. A hit takes no lock
-    /// (but see [`File::read_at`] on pages that were read ahead); it and the drop of the guard
-    /// write to one cache line, which all that pin the page share: threads that read one page at
-    /// the same time are better served by [`File::peek`].
+    /// [`File::read_at`]. A hit takes no lock (but see [`File::read_at`] on pages that were read
+    /// ahead); it and the drop of the guard write to one cache line, which all that pin the page
+    /// share: threads that read one page at the same time are better served by [`File::peek`].
     ///
     /// # Errors
     /// As [`File::read_at`]; [`Error::TooManyPins`].

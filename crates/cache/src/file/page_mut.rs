@@ -43,7 +43,7 @@ pub struct PageMut<'a> {
     key: PageKey,
     /// There until the guard is dropped.
     claim: Option<Claim>,
-    /// Left after the page was published.
+    /// Given back after the page was published.
     writers: Option<SharedGuard<'a>>,
     /// What was there before each write, and where.
     undo: Vec<(usize, Box<[u8]>)>,

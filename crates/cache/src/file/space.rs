@@ -77,9 +77,8 @@ impl File {
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::BackwardRange`], [`Error::OutOfRange`],
     /// [`Error::FileTooLarge`], [`Error::WouldDeadlock`]: nothing was done. [`Error::Io`] of
-    /// [`Operation::Allocate`] with
-    /// `ENOSPC`, `EDQUOT`, `EIO`; with `EOPNOTSUPP` the file system reserves nothing. The length is
-    /// as it was then; some blocks may be reserved.
+    /// [`Operation::Allocate`] with `ENOSPC`, `EDQUOT`, `EIO`; with `EOPNOTSUPP` the file system
+    /// reserves nothing. The length is as it was then; some blocks may be reserved.
     pub fn allocate(&self, range: Range<u64>) -> Result<(), Error> {
         self.check_write()?;
         let (core, file) = (self.core(), &self.file);

@@ -25,8 +25,8 @@ impl Core {
     /// none if the first is there, or only that is missing. `None` where there are no frames, or
     /// there is no room: the rest of the call does better page by page.
     ///
-    /// Waits for nothing, but may begin to write a page back. The caller
-    /// holds `file.writers` shared.
+    /// Waits for nothing, but may begin to write a page back. The caller holds
+    /// `file.writers` shared.
     pub(crate) fn write_whole_pages(
         &self,
         file: &Arc<FileState>,

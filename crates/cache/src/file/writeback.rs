@@ -281,18 +281,18 @@ impl Core {
     }
 
     /// A call is about to write `pages` to their ends. Where a stream stands, if it goes on there;
-    /// before that waits for its turn under `write-back`, if it is to have one. The caller has
-    /// entered nothing.
+    /// before that waits for its turn under `write-back`, if it is to have one. The caller
+    /// holds no latch.
     pub(crate) fn join_stream(&self, file: &FileState, pages: &Range<u64>) -> Option<u64> {
-        let goes_on = file.write_streams.lock().join(pages);
-        if goes_on == Joined::AfterTurn {
+        let joined = file.write_streams.lock().join(pages);
+        if joined == Joined::AfterTurn {
             let (small, large, frames) = self.write_behind_pages();
             if small < large {
                 let turn = self.turns.begin(self.waits(), frames, self.reasons().write_back);
                 file.write_streams.lock().set_turn(turn);
             }
         }
-        (goes_on != Joined::No).then_some(pages.start)
+        (joined != Joined::No).then_some(pages.start)
     }
 
     /// Pages were written to their ends: writes back what a stream has filled, or, with queued I/O
@@ -301,29 +301,29 @@ impl Core {
     pub(crate) fn write_behind(&self, file: &Arc<FileState>, pages: Range<u64>) {
         let (small, large, frames) = self.write_behind_pages();
         let run = {
-            let mut filled = file.write_streams.lock();
-            let has_turn = filled.turn().is_some_and(|turn| self.turns.has(frames, turn));
-            filled.filled(pages, if has_turn { small.max(large) } else { small })
+            let mut streams = file.write_streams.lock();
+            let has_turn = streams.turn().is_some_and(|turn| self.turns.has(frames, turn));
+            streams.filled(pages, if has_turn { small.max(large) } else { small })
         };
         let Some(run) = run else { return };
         if file.unwritten.is_failing() {
             return;
         }
         let _writing = (small < large).then(|| self.turns.write(self.waits(), frames));
-        let mut writer = FileCleaner::new(self, file, By::QueueIfIdle, 1);
+        let mut cleaner = FileCleaner::new(self, file, By::QueueIfIdle, 1);
         let mut page = run.start;
         while page < run.end {
             // KERNEL: a write that extends a file holds its inode's lock alone. io_uring gives each
             // such write a worker, and the workers spin for that lock. Nor is a busy device faster
             // for what is queued: this thread would wait with its next run all the same.
-            writer.by = if file.write_backs.has_shared() { By::Caller } else { By::QueueIfIdle };
-            let buffer = writer.next_buffer();
+            cleaner.by = if file.write_backs.has_shared() { By::Caller } else { By::QueueIfIdle };
+            let buffer = cleaner.next_buffer();
             if !file.write_backs.try_lock_shared() {
-                return writer.taken.push(buffer);
+                return cleaner.taken.push(buffer);
             }
             let end = run.end.min(page + self.written_pages_max(file) as u64);
             self.pages.prefetch_words((page..end).map(|page| file.key(PageNo(page))));
-            writer.write_run(buffer, PageNo(page), &ALL_PAGES);
+            cleaner.write_run(buffer, PageNo(page), &ALL_PAGES);
             page = end;
         }
         if small < large {
@@ -579,16 +579,16 @@ impl Core {
         self.files.give_back_preallocated(file, &self.pages);
         file.write_streams.lock().note_sync();
         let mut pages = unclean_in(file, ranges);
-        let mut writer = FileCleaner::for_sync(self, file, self.who_writes(file, &pages));
-        writer.begin(&mut pages);
+        let mut cleaner = FileCleaner::for_sync(self, file, self.who_writes(file, &pages));
+        cleaner.begin(&mut pages);
         // Transfers end roughly in order: once the last one has ended, most others have, too.
         if let Some((page, within, _)) = pages.iter().rfind(|(.., begun)| *begun) {
-            writer.finish(*page, within, true, changing);
+            cleaner.finish(*page, within, true, changing);
         }
         let mut held = Vec::new();
         for (page, within, begun) in pages {
-            let tried = begun || writer.is_refused();
-            if !writer.finish(page, within, tried, changing) {
+            let tried = begun || cleaner.is_refused();
+            if !cleaner.finish(page, within, tried, changing) {
                 held.push(page);
             }
         }
