@@ -56,10 +56,9 @@ pub(crate) struct Pool {
     pub(crate) policy: S3Fifo,
     /// In [`WINDOW`].
     window: usize,
-    /// Extents of which pages are being given up, with the pool unlocked.
-    leaving: Vec<u32>,
-    /// Frames that were taken from pages so, and are not free yet.
-    withheld: usize,
+    /// Frames whose pages are being given up, with the pool unlocked, and those that were taken
+    /// from pages so, and are not free yet.
+    leaving: usize,
 }
 
 impl Pool {
@@ -114,31 +113,27 @@ impl Pool {
         self.number(frame) / EXTENT as u32
     }
 
-    /// Pages of the frame's extent are about to be given up by the caller alone.
-    pub(crate) fn begin_to_leave(&mut self, frame: FrameId) {
-        self.leaving.push(self.extent(frame));
+    /// Pages are about to be given up by the caller: the policy proposes them to nobody else.
+    pub(crate) fn begin_to_leave(&mut self, pages: &[(FrameId, PageKey)]) {
+        pages.iter().for_each(|(frame, _)| self.policy.leave(self.number(*frame)));
+        self.leaving += pages.len();
     }
 
-    /// After [`Pool::begin_to_leave`]: the caller has that many frames more.
-    pub(crate) fn end_to_leave(&mut self, frame: FrameId, frames: usize) {
-        let extent = self.extent(frame);
-        self.leaving.retain(|other| *other != extent);
-        self.withheld += frames;
+    /// After [`Pool::begin_to_leave`] and [`Pools::evicted`] of those pages that were: the others
+    /// stay.
+    pub(crate) fn end_to_leave(&mut self, pages: &[(FrameId, PageKey)], evicted: usize) {
+        pages.iter().for_each(|(frame, _)| self.policy.stay(self.number(*frame)));
+        self.leaving -= pages.len() - evicted;
     }
 
-    /// The caller makes those frames free.
+    /// That many frames that were taken from pages so are free now.
     pub(crate) fn end_withholding(&mut self, frames: usize) {
-        self.withheld -= frames;
+        self.leaving -= frames;
     }
 
-    /// Whether a thread is giving up pages of the frame's extent.
-    pub(crate) fn is_leaving(&self, frame: FrameId) -> bool {
-        self.leaving.contains(&self.extent(frame))
-    }
-
-    /// At most how many frames will be free when those threads are done.
+    /// At most how many frames will be free when those are that are being taken from pages.
     pub(crate) fn free_soon(&self) -> usize {
-        self.free.len() + self.withheld + self.leaving.len() * EXTENT
+        self.free.len() + self.leaving
     }
 
     /// The other frames of the extent of memory in which a frame lies.
@@ -264,8 +259,7 @@ impl Pools {
                 policy: S3Fifo::new(len as u32),
                 free: FreeFrames::new(first, len),
                 window: *WINDOW.end(),
-                leaving: Vec::new(),
-                withheld: 0,
+                leaving: 0,
             };
             let (free, begun) = (AtomicU32::new(0), AtomicU32::new(0));
             Place { pool: Ranked::new(pool), free, begun }

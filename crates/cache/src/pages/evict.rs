@@ -273,7 +273,8 @@ impl Pages {
     /// dirty page that was met.
     ///
     /// The pool is not locked while pages are given up: that takes several times as long as to
-    /// choose them, and all who want a frame would queue up. Others leave the extent alone.
+    /// choose them, and all who want a frame would queue up. The policy proposes them to nobody
+    /// else meanwhile.
     fn evict_run<'a>(
         &'a self,
         at: usize,
@@ -291,19 +292,20 @@ impl Pages {
         while claims.len() < wanted {
             // Large runs take whole extents, others no more than they need.
             let most = if wanted < EXTENT { wanted - claims.len() } else { EXTENT };
-            let Some(frame) = self.choose(&mut pool, &mut search, most, &mut chosen) else {
+            self.choose(&mut pool, &mut search, most, &mut chosen);
+            if chosen.is_empty() {
                 break;
-            };
-            pool.begin_to_leave(frame);
+            }
+            pool.begin_to_leave(&chosen);
             drop(pool);
             let before = claims.len();
             self.try_evict(&chosen, &mut |claim| claims.push(claim));
-            chosen.clear();
             #[cfg(all(test, not(any(loom, shuttle))))]
             tests::while_unlocked();
             pool = self.supply.pools.lock(at);
-            pool.end_to_leave(frame, claims.len() - before);
             self.note_evicted(&mut pool, &claims[before..]);
+            pool.end_to_leave(&chosen, claims.len() - before);
+            chosen.clear();
         }
         // Not before: others would take them, and leave the run in pieces.
         pool.end_withholding(claims.len());
@@ -318,20 +320,15 @@ impl Pages {
     }
 
     /// Chooses pages to be given up: one, and up to `most` in all of its neighbours in memory, if
-    /// those would go soon as well. Gives the first one's frame; none at the end of the search.
+    /// those would go soon as well. None at the end of the search.
     fn choose(
         &self,
         pool: &mut Pool,
         search: &mut Search,
         most: usize,
         chosen: &mut Vec<(FrameId, PageKey)>,
-    ) -> Option<FrameId> {
-        let frame = loop {
-            let frame = self.propose(pool, search)?;
-            if !pool.is_leaving(frame) {
-                break frame;
-            }
-        };
+    ) {
+        let Some(frame) = self.propose(pool, search) else { return };
         if most > 1 {
             pool.neighbours(frame).for_each(|neighbour| self.frames().prefetch_word(neighbour));
         }
@@ -342,7 +339,6 @@ impl Pages {
             self.index.prefetch_slot(key);
             (frame, key)
         }));
-        Some(frame)
     }
 
     /// Whether the page of the frame may be given up before its turn.

@@ -32,6 +32,9 @@ enum Place {
     Nowhere,
     Small,
     Main,
+    /// In no queue: its page, which was in that one, is being given up.
+    LeavingSmall,
+    LeavingMain,
 }
 
 /// S3-FIFO: two queues. Its owner remembers which pages were given up.
@@ -74,6 +77,24 @@ impl S3Fifo {
         self.unlink(frame) == Place::Small
     }
 
+    /// The page in `frame` is being given up: it is proposed to nobody else until
+    /// [`S3Fifo::evicted`], or [`S3Fifo::stay`].
+    pub(crate) fn leave(&mut self, frame: u32) {
+        self.places[frame as usize] = match self.unlink(frame) {
+            Place::Small => Place::LeavingSmall,
+            Place::Main => Place::LeavingMain,
+            place => place,
+        };
+    }
+
+    /// The page in `frame` could not be given up, if it was to be: it goes behind all others.
+    pub(crate) fn stay(&mut self, frame: u32) {
+        if matches!(self.places[frame as usize], Place::LeavingSmall | Place::LeavingMain) {
+            let place = self.unlink(frame);
+            self.push(frame, place);
+        }
+    }
+
     /// The page in `frame` is no more: dropped, cut off, or never read. Nothing happens if there is
     /// none.
     pub(crate) fn remove(&mut self, frame: u32) {
@@ -87,7 +108,14 @@ impl S3Fifo {
             return;
         }
         self.unlink(to);
-        let queue = if place == Place::Small { &mut self.small } else { &mut self.main };
+        let queue = match place {
+            Place::Small => &mut self.small,
+            Place::Main => &mut self.main,
+            _ => {
+                let place = self.unlink(from);
+                return self.push(to, place);
+            }
+        };
         queue.replace(&mut self.links, from, to);
         self.places[to as usize] = place;
         self.places[from as usize] = Place::Nowhere;
@@ -134,7 +162,7 @@ impl S3Fifo {
             }
             match place {
                 Place::Main => fruitless_scans.main += 1,
-                Place::Small | Place::Nowhere => fruitless_scans.small += 1,
+                _ => fruitless_scans.small += 1,
             }
         }
         None
@@ -143,21 +171,27 @@ impl S3Fifo {
     fn push(&mut self, frame: u32, place: Place) {
         self.places[frame as usize] = place;
         match place {
-            Place::Nowhere => {}
             Place::Small => self.small.push(&mut self.links, frame),
             Place::Main => self.main.push(&mut self.links, frame),
+            _ => {}
         }
     }
 
-    /// Takes the frame from where it is, which it gives.
+    /// Takes the frame from where it is, or was before it began to leave, which it gives.
     fn unlink(&mut self, frame: u32) -> Place {
-        let place = std::mem::replace(&mut self.places[frame as usize], Place::Nowhere);
-        match place {
-            Place::Nowhere => {}
-            Place::Small => self.small.unlink(&mut self.links, frame),
-            Place::Main => self.main.unlink(&mut self.links, frame),
+        match std::mem::replace(&mut self.places[frame as usize], Place::Nowhere) {
+            Place::Nowhere => Place::Nowhere,
+            Place::LeavingSmall => Place::Small,
+            Place::LeavingMain => Place::Main,
+            Place::Small => {
+                self.small.unlink(&mut self.links, frame);
+                Place::Small
+            }
+            Place::Main => {
+                self.main.unlink(&mut self.links, frame);
+                Place::Main
+            }
         }
-        place
     }
 
     /// The frame to look at next, of a queue that was not looked at as a whole in vain.

@@ -209,6 +209,30 @@ fn where_one_queue_has_nothing_the_other_is_asked() {
 }
 
 #[test]
+fn what_is_leaving_is_proposed_to_nobody_else() {
+    let (mut policy, mut seen) = two_queues();
+    for frame in [0, 1, 10, 11, 12, 13, 14] {
+        policy.policy.leave(frame);
+        assert!(!policy.policy.may_go_early(frame, 0));
+    }
+    // One is given up, one stays, one is dropped, two are copied, and one comes with another page.
+    policy.evicted(10);
+    policy.policy.stay(11);
+    policy.remove(12);
+    policy.transfer(13, 10);
+    policy.transfer(0, 12);
+    policy.admit(14, 99);
+    (0..20).for_each(|frame| policy.policy.stay(if frame == 1 { 2 } else { frame }));
+    let order: Vec<_> = std::iter::from_fn(|| give_up(&mut policy, &mut seen)).collect();
+    let expected: Vec<u32> = (15..20).chain([11, 10, 14]).collect();
+    let (small, main): (Vec<u32>, Vec<u32>) =
+        order.into_iter().partition(|frame| expected.contains(frame));
+    assert_eq!((small, main), (expected, (2..10).chain([12]).collect()));
+    // Of those that were given up in the small queue one comes back.
+    assert!(policy.ghost.take(10) && !policy.ghost.take(12));
+}
+
+#[test]
 fn a_copy_takes_the_place_and_a_removed_page_is_not_remembered() {
     let (mut policy, mut seen) = two_queues();
     policy.remove(10);
@@ -232,7 +256,7 @@ fn a_copy_takes_the_place_and_a_removed_page_is_not_remembered() {
 proptest! {
     /// Whatever happens, each frame is proposed that is there, and no other.
     #[test]
-    fn no_frame_is_lost(steps in prop::collection::vec((0..4_u8, 0..12_u32, 0..12_u32), 0..80)) {
+    fn no_frame_is_lost(steps in prop::collection::vec((0..6_u8, 0..12_u32, 0..12_u32), 0..80)) {
         let mut policy = Remembering::new(12);
         let mut pages: [Option<u64>; 12] = [None; 12];
         for (step, frame, other) in steps {
@@ -249,6 +273,8 @@ proptest! {
                     policy.evicted(frame);
                     pages[frame as usize] = None;
                 }
+                3 => policy.policy.leave(frame),
+                4 => policy.policy.stay(frame),
                 _ => {
                     policy.transfer(frame, other);
                     if let Some(page) = pages[frame as usize].take() {
@@ -257,6 +283,8 @@ proptest! {
                 }
             }
         }
+        // Those that are leaving have not left.
+        (0..12).for_each(|frame| policy.policy.stay(frame));
         let mut seen = Seen(vec![CLEAN; 12]);
         let mut found: Vec<_> = std::iter::from_fn(|| give_up(&mut policy, &mut seen)).collect();
         found.sort_unstable();

@@ -196,3 +196,33 @@ fn a_search_in_vain_makes_the_next_shorter() {
     drop(pool);
     claims.into_iter().for_each(|claim| pools.push_free(claim));
 }
+
+#[test]
+fn pages_that_one_gives_up_are_proposed_to_no_other() {
+    let pools = pools(8, &Topology::of(1));
+    let mut pool = pools.lock(0);
+    let claims: Vec<Claim> = std::iter::from_fn(|| pool.free.pop()).collect();
+    let pages: Vec<_> =
+        claims.iter().zip(0..).map(|(claim, page)| (claim.id(), key(page))).collect();
+    pools.admit(&mut pool, pages.iter().copied());
+    struct Clean;
+    impl policy::Frames for Clean {
+        fn look(&mut self, _: u32) -> Look {
+            Look::Idle { uses: 0, page: policy::Idle::Clean }
+        }
+        fn forget(&mut self, _: u32, _: policy::Uses) {}
+    }
+    let propose = |pool: &mut Pool| {
+        let mut search = pool.begin_search();
+        pool.policy.propose(&mut search, &mut Clean).map(|number| pool.frame(number))
+    };
+    pool.begin_to_leave(&pages[..3]);
+    assert_eq!((propose(&mut pool), pool.free_soon()), (Some(pages[3].0), 3));
+    pools.evicted(&mut pool, pages[..1].iter().copied());
+    pool.end_to_leave(&pages[..3], 1);
+    assert_eq!(pool.free_soon(), 1);
+    pool.end_withholding(1);
+    pool.begin_to_leave(&pages[3..]);
+    assert_eq!((propose(&mut pool), pool.free_soon()), (Some(pages[1].0), 5));
+    claims.into_iter().for_each(|claim| _ = claim.into_frame());
+}
