@@ -129,6 +129,15 @@ impl Core {
             self.pages.notify_idle(count);
         }
         if is_page_wanted {
+            self.notify_of_dirty_pages(count);
+        }
+    }
+
+    /// Pages have become dirty, and somebody waits for room: those that have waited longest are to
+    /// write them back. But not where they could not begin: see `frames/dirty_waiters.rs`.
+    #[cold]
+    fn notify_of_dirty_pages(&self, count: usize) {
+        if !self.supply().is_busy() && self.io.runs.has_free_or_miss() {
             self.supply().dirty_waiters.notify_of_pages(self.waits(), count);
         }
     }
@@ -167,7 +176,7 @@ impl Core {
             self.pages.notify_idle(1);
         }
         if is_page_wanted {
-            self.supply().dirty_waiters.notify_of_page(self.waits());
+            self.notify_of_dirty_pages(1);
         }
     }
 

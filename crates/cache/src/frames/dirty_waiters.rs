@@ -5,7 +5,8 @@
 //! | what happens | who is told |
 //! |---|---|
 //! | a write-back has ended, or dirty pages were dropped | of those that have waited longest the ones whose file may have one more page, as many as pages: they are handed the room. If that is nobody, and the device is not busy, the one that has waited longest: to look for a page to write |
-//! | a page can be written that could not, or what a write needs was given back | the waiter that has waited longest |
+//! | a page has become dirty | the waiter that has waited longest, if it could begin to write it: the device is not busy, and there is a buffer |
+//! | another page can be written that could not, or what a write needs was given back | the waiter that has waited longest |
 //! | a write-back has failed | all waiters of its file |
 //!
 //! ```text
@@ -28,6 +29,11 @@
 //! each of which tells once more, [`SHOWN_MAX`] of them are looked at, and the one that looks for a
 //! page to write stands behind the others then. The last that ends shows all of them all the room
 //! that there is, be it from its own pages or left from before.
+//!
+//! A page becomes dirty with each write to it. So nobody is notified of one while the device is
+//! busy: the end of each write-back notifies a waiter, which finds the page then, as the writer that
+//! was silent has looked for write-backs after fence (B). Nor while there is no buffer, which counts
+//! as missed then: one that comes back is told (`io/run.rs`).
 //!
 //! The room may come from a write that another waiter began, which sleeps. So one that was told,
 //! and takes room, and began no write wakes one for a page to write: where room was taken, somebody

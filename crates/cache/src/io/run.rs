@@ -155,6 +155,15 @@ impl RunBuffers {
         free.buffers.len() > free.reserved
     }
 
+    /// As [`RunBuffers::has_free`], for others, who would take one: if there is none, it counts as
+    /// missed.
+    pub(crate) fn has_free_or_miss(&self) -> bool {
+        let mut free = self.free.lock();
+        let has_free = free.buffers.len() > free.reserved;
+        free.is_missed |= !has_free;
+        has_free
+    }
+
     pub(crate) fn try_take(&self) -> Option<RunBuffer> {
         let mut free = self.free.lock();
         let taken = if free.buffers.len() > free.reserved { free.buffers.pop() } else { None };
@@ -426,6 +435,13 @@ mod tests {
         assert!(runs.take(1, &mut own, &waits, Reason::OTHER), "one is left, and was missed");
         assert!(!runs.take(1, &mut own, &waits, Reason::OTHER), "none is left");
         assert!(runs.try_take().is_none() && runs.put(own, &waits));
+        // For others.
+        let own: Vec<_> = std::iter::from_fn(|| runs.try_take()).collect();
+        assert!(runs.put(own, &waits), "the last try");
+        assert!(runs.has_free_or_miss());
+        let mut own = Vec::new();
+        assert!(!runs.take(BUFFERS_MAX, &mut own, &waits, Reason::OTHER));
+        assert!(!runs.has_free_or_miss() && runs.put(own, &waits));
     }
 
     #[test]

@@ -59,6 +59,44 @@ fn a_writer_sleeps_only_while_the_device_is_busy() {
     }
 }
 
+/// A page that is written to again and again is dirty again each time. That wakes none of those who
+/// sleep as there are no buffers (of 64 frames there are two), or as the device is busy.
+#[test]
+fn no_writer_is_woken_for_a_page_that_cannot_be_written_yet() {
+    let _turn = turn();
+    for frames in [64, 16 * FRAMES] {
+        let device = sim(29, FaultPlan::default());
+        let cache = small(frames, PAGE as usize).device(device.clone()).io(Io::Queued);
+        let cache = cache.build().unwrap();
+        let [one, two] = ["one", "two"].map(|name| cache.open(name, writable()).unwrap());
+        [&one, &two].into_iter().for_each(|file| file.advise(Advice::Random));
+        two.write_all_at(&[1; PAGE as usize], 0).unwrap();
+        device.block_queued_writes();
+        let before = Ledger::snapshot();
+        let frame = || Ledger::snapshot().since(&before).reason(Reason::register("frame"));
+        thread::scope(|scope| {
+            let writers = [(); 3].map(|()| scope.spawn(|| write(&one, 2 * frames as u64)));
+            // Each that begins a write may have others look once more.
+            let asleep = || {
+                let frame = frame();
+                frame.waits >= frame.wakeups + writers.len() as u64
+            };
+            while !asleep() {
+                thread::yield_now();
+            }
+            let wakeups = frame().wakeups;
+            for _ in 0..100 {
+                two.write_all_at(&[2; 8], 0).unwrap();
+                thread::yield_now();
+            }
+            let later = frame().wakeups;
+            device.release_queued_writes();
+            writers.into_iter().for_each(|thread| thread.join().unwrap().unwrap());
+            assert!(later <= wakeups + 3, "{wakeups} wakeups, then {later}, of {frames} frames");
+        });
+    }
+}
+
 /// One file cannot be written: its writers are told, and those of the other get on.
 #[test]
 fn a_bad_file_and_its_writers_take_the_cache_from_nobody() {
