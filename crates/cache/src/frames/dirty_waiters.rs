@@ -31,9 +31,9 @@
 //! that there is, be it from its own pages or left from before.
 //!
 //! A page becomes dirty with each write to it. So nobody is notified of one while the device is
-//! busy: the end of each write-back notifies a waiter, which finds the page then, as the writer that
-//! was silent has looked for write-backs after fence (B). Nor while there is no buffer, which counts
-//! as missed then: one that comes back is told (`io/run.rs`).
+//! busy: the end of each write-back notifies a waiter, which finds the page then, as the writer
+//! that was silent has looked for write-backs after fence (B). Nor while there is no buffer, which
+//! counts as missed then: one that comes back is told (`io/run.rs`).
 //!
 //! The room may come from a write that another waiter began, which sleeps. So one that was told,
 //! and takes room, and began no write wakes one for a page to write: where room was taken, somebody
