@@ -286,7 +286,7 @@ impl Pages {
             take(&mut pool);
             return None;
         }
-        let mut search = pool.begin_search();
+        let (mut search, mut stayed) = (pool.begin_search(), 0);
         let (mut chosen, mut claims) =
             (Vec::with_capacity(EXTENT), Vec::with_capacity(wanted + EXTENT));
         while claims.len() < wanted {
@@ -298,13 +298,15 @@ impl Pages {
             }
             pool.begin_to_leave(&chosen);
             drop(pool);
-            let before = claims.len();
-            self.try_evict(&chosen, &mut |claim| claims.push(claim));
             #[cfg(all(test, not(any(loom, shuttle))))]
             tests::while_unlocked();
+            let before = claims.len();
+            self.try_evict(&chosen, &mut |claim| claims.push(claim));
             pool = self.supply.pools.lock(at);
             self.note_evicted(&mut pool, &claims[before..]);
-            pool.end_to_leave(&chosen, claims.len() - before);
+            let evicted = claims.len() - before;
+            pool.end_to_leave(&chosen, evicted);
+            stayed += chosen.len() - evicted;
             chosen.clear();
         }
         // Not before: others would take them, and leave the run in pieces.
@@ -314,8 +316,8 @@ impl Pages {
         take(&mut pool);
         let free = pool.free.len();
         drop(pool);
-        // Who searched meanwhile found neither these pages nor free frames.
-        self.notify_idle(free);
+        // Who searched meanwhile found none of these pages, be they gone or not.
+        self.notify_idle(free + stayed);
         dirty
     }
 

@@ -13,7 +13,7 @@ use crate::{Cache, File, Io, OpenOptions, PageNo};
 type Action = Box<dyn FnOnce()>;
 
 thread_local! {
-    /// What shall happen once, when this thread has given up pages and has unlocked the pool.
+    /// What shall happen once, when this thread has unlocked the pool to give up pages.
     static WHILE_UNLOCKED: RefCell<Option<Action>> = const { RefCell::new(None) };
 }
 
@@ -59,6 +59,29 @@ fn who_searches_while_pages_are_given_up_is_told_of_the_frames() {
     assert_eq!(claims.len(), 1, "an extent was freed");
     let seen = seen.get().expect("the pool was unlocked");
     assert_ne!(core.supply().waiters.idled(), seen, "fifteen frames are free");
+}
+
+/// No other is available, and this one could not be given up after all.
+#[test]
+fn who_searches_while_a_page_is_given_up_that_stays_is_told_of_it() {
+    const FRAMES: u64 = 64;
+    let (core, file) = full_cache(FRAMES);
+    let (file, key) = (Rc::new(file), core.files.all()[0].key(PageNo(FRAMES)));
+    let _pinned: Vec<_> = (1..FRAMES).map(|page| file.page(PageNo(page)).unwrap()).collect();
+    let seen = Rc::new(Cell::new(None));
+    WHILE_UNLOCKED.set(Some({
+        let (core, file, seen) = (core.clone(), file.clone(), seen.clone());
+        Box::new(move || {
+            std::mem::forget(file.page(PageNo(0)).unwrap());
+            let waiters = &core.supply().waiters;
+            std::mem::forget(waiters.enter());
+            seen.set(Some(waiters.idled()));
+            assert!(matches!(core.pages.search(key), Found::Nothing));
+        })
+    }));
+    assert!(core.pages.try_take_run(key, 2).0.is_empty());
+    let seen = seen.get().expect("the pool was unlocked");
+    assert_ne!(core.supply().waiters.idled(), seen, "its unpin may have come before");
 }
 
 #[test]
