@@ -31,9 +31,10 @@
 //! that there is, be it from its own pages or left from before.
 //!
 //! A page becomes dirty with each write to it. So nobody is notified of one while the device is
-//! busy: the end of each write-back notifies a waiter, which finds the page then, as the writer
-//! that was silent has looked for write-backs after fence (B). Nor while there is no buffer, which
-//! counts as missed then: one that comes back is told (`io/run.rs`).
+//! busy. The writer that was silent has looked for write-backs after fence (B), so the end that
+//! leaves fewer than [`BUSY`] comes later: it has a waiter look, or hands room to one that has
+//! another look (see below), and that finds the page. Nor is anybody notified while there is no
+//! buffer, which counts as missed then: one that comes back is told (`io/run.rs`).
 //!
 //! The room may come from a write that another waiter began, which sleeps. So one that was told,
 //! and takes room, and began no write wakes one for a page to write: where room was taken, somebody

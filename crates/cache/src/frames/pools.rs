@@ -131,7 +131,7 @@ impl Pool {
         self.leaving -= frames;
     }
 
-    /// At most how many frames will be free when those are that are being taken from pages.
+    /// At most how many frames will be free once those are that are being taken from pages.
     pub(crate) fn free_soon(&self) -> usize {
         self.free.len() + self.leaving
     }

@@ -274,7 +274,7 @@ impl Pages {
     ///
     /// The pool is not locked while pages are given up: that takes several times as long as to
     /// choose them, and all who want a frame would queue up. The policy proposes them to nobody
-    /// else meanwhile.
+    /// else meanwhile; one that `written` names another may try as well, and one of them has it.
     fn evict_run<'a>(
         &'a self,
         at: usize,

@@ -64,7 +64,7 @@ fn a_writer_sleeps_only_while_the_device_is_busy() {
 #[test]
 fn no_writer_is_woken_for_a_page_that_cannot_be_written_yet() {
     let _turn = turn();
-    for frames in [64, 16 * FRAMES] {
+    for frames in [64, 32 * FRAMES] {
         let device = sim(29, FaultPlan::default());
         let cache = small(frames, PAGE as usize).device(device.clone()).io(Io::Queued);
         let cache = cache.build().unwrap();
@@ -87,7 +87,11 @@ fn no_writer_is_woken_for_a_page_that_cannot_be_written_yet() {
             let wakeups = frame().wakeups;
             for _ in 0..100 {
                 two.write_all_at(&[2; 8], 0).unwrap();
+                // One that was woken all the same is counted when it sleeps again.
                 thread::yield_now();
+                while !asleep() {
+                    thread::yield_now();
+                }
             }
             let later = frame().wakeups;
             device.release_queued_writes();

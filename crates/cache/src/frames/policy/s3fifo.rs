@@ -179,19 +179,15 @@ impl S3Fifo {
 
     /// Takes the frame from where it is, or was before it began to leave, which it gives.
     fn unlink(&mut self, frame: u32) -> Place {
-        match std::mem::replace(&mut self.places[frame as usize], Place::Nowhere) {
-            Place::Nowhere => Place::Nowhere,
-            Place::LeavingSmall => Place::Small,
-            Place::LeavingMain => Place::Main,
-            Place::Small => {
-                self.small.unlink(&mut self.links, frame);
-                Place::Small
-            }
-            Place::Main => {
-                self.main.unlink(&mut self.links, frame);
-                Place::Main
-            }
+        let place = std::mem::replace(&mut self.places[frame as usize], Place::Nowhere);
+        match place {
+            Place::Nowhere => {}
+            Place::Small => self.small.unlink(&mut self.links, frame),
+            Place::Main => self.main.unlink(&mut self.links, frame),
+            Place::LeavingSmall => return Place::Small,
+            Place::LeavingMain => return Place::Main,
         }
+        place
     }
 
     /// The frame to look at next, of a queue that was not looked at as a whole in vain.
