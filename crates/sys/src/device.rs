@@ -245,7 +245,7 @@ pub enum QueueKind {
 ///
 /// A device does not repeat short transfers (the caller sees how much was moved), does not cache,
 /// and does not order one transfer after another. Data is durable once [`Device::sync`] has
-/// returned, not before.
+/// returned, not before. To the cache, a blocking transfer that panics has failed with `EIO`.
 ///
 /// # Safety
 /// Callers rely on it to know when memory is theirs again. A blocking transfer has ended its use of

@@ -124,6 +124,7 @@ impl Core {
         // Who has cut the file before it could find them announced does not wait for them.
         let bytes = announced.len().min(whole_pages()) as usize * page_bytes;
         if bytes == 0 {
+            let _ = announced.end();
             return UncachedPiece::Refused;
         }
         // Counts as something that the device has to do: see `Engine::may_read_ahead`.

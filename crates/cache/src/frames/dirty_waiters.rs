@@ -336,9 +336,15 @@ mod loom {
         /// As `publish_change`.
         fn publish(&self) {
             give(&self.pages);
-            if !self.waiters.is_empty_after_rmw() {
+            if !self.waiters.is_empty_after_rmw() && self.writing.load(Ordering::Relaxed) < BUSY {
                 self.waiters.notify_of_page(&self.waits);
             }
+        }
+
+        /// As `note_write_back_end`, of a page that is dirty again: that is no room.
+        fn end_write_in_vain(&self) {
+            self.writing.fetch_sub(1, Ordering::Relaxed);
+            self.notify();
         }
 
         /// Ends `writes` writes, as the I/O thread does.
@@ -371,9 +377,13 @@ mod loom {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn check(waiters: usize, run: fn(&Scene)) {
+    fn check(waiters: usize, run: fn(&Arc<Scene>)) {
+        check_within(if waiters > 1 { 1 } else { 4 }, waiters, run);
+    }
+
+    fn check_within(preemptions: usize, waiters: usize, run: fn(&Arc<Scene>)) {
         let mut model = ::loom::model::Builder::new();
-        model.preemption_bound = Some(if waiters > 1 { 1 } else { 4 });
+        model.preemption_bound = Some(preemptions);
         model.max_branches = 20_000;
         model.check(move || {
             let scene = Scene::new();
@@ -419,6 +429,19 @@ mod loom {
         check(1, |scene| {
             scene.publish();
             scene.end_writes(1);
+        });
+    }
+
+    /// The device is busy, so nobody is notified of the page; but not for long.
+    #[test]
+    fn a_page_that_came_silently_is_found_at_the_end_of_a_write() {
+        check_within(2, 1, |scene| {
+            scene.writing.fetch_add(BUSY, Ordering::Relaxed);
+            let other = scene.clone();
+            let other = thread::spawn(move || other.end_write_in_vain());
+            scene.publish();
+            scene.end_writes(1);
+            other.join().unwrap();
         });
     }
 

@@ -11,6 +11,7 @@ use std::ptr::NonNull;
 use unherd_sync::{Outcome, Reason, Token, WaitKey, WaitTable};
 use unherd_sys::{Device, DeviceFile, Direction, Errno, IoBuf, IoBufs, Transfer};
 
+use crate::foreign_code::run_foreign;
 use crate::frames::{Claim, FrameMemory, Lent, State, Word};
 use crate::io::page_copies::PageCopies;
 use crate::io::transfer::Progress;
@@ -35,7 +36,13 @@ pub(crate) fn read_into(
 ) -> Result<usize, Errno> {
     let buf = IoBuf { start: NonNull::from(&mut *to).cast(), len: to.len() };
     // SAFETY: the memory is the caller's alone, and is borrowed until this returns.
-    unsafe { device.read(file, offset, buf.into()) }
+    moved_by(|| unsafe { device.read(file, offset, buf.into()) })
+}
+
+/// What a blocking transfer gives. A device that panics has failed: nothing of the transfer is left
+/// to end then.
+fn moved_by(transfer: impl FnOnce() -> Result<usize, Errno>) -> Result<usize, Errno> {
+    run_foreign(transfer).unwrap_or(Err(Errno::IO))
 }
 
 /// The right to write one run back, with the place for its pages' loans, which grows to what the
@@ -121,6 +128,13 @@ struct Free {
     is_missed: bool,
 }
 
+impl Free {
+    /// How many are not reserved.
+    fn count(&self) -> usize {
+        self.buffers.len() - self.reserved
+    }
+}
+
 /// All buffers of a cache.
 ///
 /// Buffers that are put are reserved for the one that has waited longest, up to a batch, so nobody
@@ -151,22 +165,21 @@ impl RunBuffers {
 
     /// Whether [`RunBuffers::try_take`] would find one.
     pub(crate) fn has_free(&self) -> bool {
-        let free = self.free.lock();
-        free.buffers.len() > free.reserved
+        self.free.lock().count() > 0
     }
 
     /// As [`RunBuffers::has_free`], for others, who would take one: if there is none, it counts as
     /// missed.
     pub(crate) fn has_free_or_miss(&self) -> bool {
         let mut free = self.free.lock();
-        let has_free = free.buffers.len() > free.reserved;
+        let has_free = free.count() > 0;
         free.is_missed |= !has_free;
         has_free
     }
 
     pub(crate) fn try_take(&self) -> Option<RunBuffer> {
         let mut free = self.free.lock();
-        let taken = if free.buffers.len() > free.reserved { free.buffers.pop() } else { None };
+        let taken = if free.count() > 0 { free.buffers.pop() } else { None };
         free.is_missed |= taken.is_none();
         taken
     }
@@ -194,10 +207,7 @@ impl RunBuffers {
             if !out.is_empty() {
                 return is_missed;
             }
-            let none = || {
-                let free = self.free.lock();
-                free.buffers.len() <= free.reserved
-            };
+            let none = || !self.has_free();
             mine = match waits.wait(&WaitKey::of(self), none, reason) {
                 Outcome::Woken(Token(reserved)) => reserved as usize,
                 _ => 0,
@@ -225,7 +235,7 @@ impl RunBuffers {
         loop {
             let offered = {
                 let mut free = self.free.lock();
-                let offered = (free.buffers.len() - free.reserved).min(self.batch);
+                let offered = free.count().min(self.batch);
                 free.reserved += offered;
                 offered
             };
@@ -322,9 +332,9 @@ impl<T: Payload> Run<T> {
             let Transfer { direction, file, offset, bufs, .. } = self.transfer(memory, 0);
             let moved = match direction {
                 // SAFETY: the run keeps its frames, and the list of pieces, until this returns.
-                Direction::Read => unsafe { device.read(file, offset, bufs) },
+                Direction::Read => moved_by(|| unsafe { device.read(file, offset, bufs) }),
                 // SAFETY: as above.
-                Direction::Write => unsafe { device.write(file, offset, bufs) },
+                Direction::Write => moved_by(|| unsafe { device.write(file, offset, bufs) }),
             };
             if let Some(moved) = self.advance(moved) {
                 return moved;

@@ -24,7 +24,8 @@
 use crate::page::{PageKey, PageNo};
 use crate::pages::Pages;
 
-/// Pages that follow each other, announced by this value's owner until it is dropped.
+/// Pages that follow each other, announced by this value's owner until it ends that.
+#[must_use]
 pub(crate) struct AnnouncedRun<'a> {
     pages: &'a Pages,
     first: PageKey,
@@ -58,23 +59,12 @@ impl AnnouncedRun<'_> {
     }
 
     /// Takes the announcements back. Gives the first page that somebody may have waited for.
-    pub(crate) fn end(mut self) -> Option<PageNo> {
-        self.take_back()
-    }
-
-    fn take_back(&mut self) -> Option<PageNo> {
-        let (count, mut locked) = (std::mem::take(&mut self.count), None);
-        for at in 0..count {
+    pub(crate) fn end(self) -> Option<PageNo> {
+        let mut locked = None;
+        for at in 0..self.count {
             self.pages.next_shard(&mut locked, self.key(at)).remove();
         }
         drop(locked);
-        self.pages.wake_pages((0..count).map(|at| self.key(at)))
-    }
-}
-
-impl Drop for AnnouncedRun<'_> {
-    /// Where the read has panicked.
-    fn drop(&mut self) {
-        let _ = self.take_back();
+        self.pages.wake_pages((0..self.count).map(|at| self.key(at)))
     }
 }

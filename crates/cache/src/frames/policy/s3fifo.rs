@@ -44,8 +44,9 @@ pub(crate) struct S3Fifo {
     small: Queue,
     main: Queue,
     places: Box<[Place]>,
-    /// The small queue is asked first while it has this many frames.
+    /// The small queue is asked first while it has this many, with those that are leaving.
     small_len: u32,
+    leaving_small: u32,
 }
 
 fn small_len(frames: u32) -> u32 {
@@ -61,6 +62,7 @@ impl S3Fifo {
             main: Queue::new(),
             places: vec![Place::Nowhere; frames as usize].into_boxed_slice(),
             small_len: small_len(frames),
+            leaving_small: 0,
         }
     }
 
@@ -80,11 +82,12 @@ impl S3Fifo {
     /// The page in `frame` is being given up: it is proposed to nobody else until
     /// [`S3Fifo::evicted`], or [`S3Fifo::stay`].
     pub(crate) fn leave(&mut self, frame: u32) {
-        self.places[frame as usize] = match self.unlink(frame) {
+        let leaving = match self.unlink(frame) {
             Place::Small => Place::LeavingSmall,
             Place::Main => Place::LeavingMain,
             place => place,
         };
+        self.push(frame, leaving);
     }
 
     /// The page in `frame` could not be given up, if it was to be: it goes behind all others.
@@ -173,7 +176,8 @@ impl S3Fifo {
         match place {
             Place::Small => self.small.push(&mut self.links, frame),
             Place::Main => self.main.push(&mut self.links, frame),
-            _ => {}
+            Place::LeavingSmall => self.leaving_small += 1,
+            Place::Nowhere | Place::LeavingMain => {}
         }
     }
 
@@ -184,7 +188,10 @@ impl S3Fifo {
             Place::Nowhere => {}
             Place::Small => self.small.unlink(&mut self.links, frame),
             Place::Main => self.main.unlink(&mut self.links, frame),
-            Place::LeavingSmall => return Place::Small,
+            Place::LeavingSmall => {
+                self.leaving_small -= 1;
+                return Place::Small;
+            }
             Place::LeavingMain => return Place::Main,
         }
         place
@@ -198,7 +205,8 @@ impl S3Fifo {
         };
         let small = of(&self.small, fruitless_scans.small, Place::Small);
         let main = of(&self.main, fruitless_scans.main, Place::Main);
-        if self.small.len() >= self.small_len { small.or(main) } else { main.or(small) }
+        let small_len = self.small.len() + self.leaving_small;
+        if small_len >= self.small_len { small.or(main) } else { main.or(small) }
     }
 }
 

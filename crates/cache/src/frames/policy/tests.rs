@@ -233,6 +233,15 @@ fn what_is_leaving_is_proposed_to_nobody_else() {
 }
 
 #[test]
+fn what_is_leaving_the_small_queue_counts_as_there() {
+    let (mut policy, mut seen) = two_queues();
+    (12..20).for_each(|frame| policy.policy.leave(frame));
+    assert_eq!(give_up(&mut policy, &mut seen), Some(10));
+    (12..20).for_each(|frame| policy.evicted(frame));
+    assert_eq!(give_up(&mut policy, &mut seen), Some(0));
+}
+
+#[test]
 fn a_copy_takes_the_place_and_a_removed_page_is_not_remembered() {
     let (mut policy, mut seen) = two_queues();
     policy.remove(10);

@@ -1,10 +1,11 @@
-//! Queued transfers that a signal interrupts are begun again.
+//! Devices that do what the simulated one does not: queued transfers that a signal interrupts are
+//! begun again, blocking ones that panic have failed.
 #![expect(unsafe_code, reason = "a device around another passes its raw memory on")]
 
 use std::path::Path;
 
-use unherd_cache::Io;
-use unherd_sys::primitives::{Arc, AtomicU64, Ordering};
+use unherd_cache::{Error, File, Io};
+use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, Ordering};
 use unherd_sys::{
     Completion, Deadline, Device, DeviceFile, Errno, IoBufs, OpenError, OpenHow, Opened, QueueKind,
     Transfer,
@@ -13,14 +14,28 @@ use unherd_testkit::{FaultPlan, SimDevice};
 
 use crate::scene::{sim, small, turn, writable};
 
-/// A device half of whose queued transfers end with `EINTR`. Those did happen, which harms nobody.
-struct Interrupted {
+/// A device half of whose queued transfers end with `EINTR` (those did happen, which harms nobody),
+/// and whose blocking ones panic, if they shall.
+struct Odd {
     device: Arc<SimDevice>,
     completions: AtomicU64,
+    panics: AtomicBool,
+}
+
+impl Odd {
+    fn new(seed: u64) -> Arc<Self> {
+        let device = sim(seed, FaultPlan::default());
+        let (completions, panics) = (AtomicU64::new(0), AtomicBool::new(false));
+        Arc::new(Self { device, completions, panics })
+    }
+
+    fn may_panic(&self) {
+        assert!(!self.panics.load(Ordering::Relaxed), "as the test wants it");
+    }
 }
 
 // SAFETY: all is passed on to a device that keeps the contract; results are only made worse.
-unsafe impl Device for Interrupted {
+unsafe impl Device for Odd {
     fn open(&self, path: &Path, how: OpenHow) -> Result<Opened, OpenError> {
         self.device.open(path, how)
     }
@@ -42,11 +57,13 @@ unsafe impl Device for Interrupted {
     }
 
     unsafe fn read(&self, file: DeviceFile, offset: u64, bufs: IoBufs) -> Result<usize, Errno> {
+        self.may_panic();
         // SAFETY: the caller's promise is passed on.
         unsafe { self.device.read(file, offset, bufs) }
     }
 
     unsafe fn write(&self, file: DeviceFile, offset: u64, bufs: IoBufs) -> Result<usize, Errno> {
+        self.may_panic();
         // SAFETY: the caller's promise is passed on.
         unsafe { self.device.write(file, offset, bufs) }
     }
@@ -89,16 +106,47 @@ unsafe impl Device for Interrupted {
 #[test]
 fn interrupted_transfers_are_begun_again() {
     let _turn = turn();
-    let sim = sim(22, FaultPlan::default());
-    let device = Arc::new(Interrupted { device: sim.clone(), completions: AtomicU64::new(0) });
-    let cache = small(8, 512).device(device).io(Io::Queued).build().unwrap();
+    let device = Odd::new(22);
+    let cache = small(8, 512).device(device.clone()).io(Io::Queued).build().unwrap();
     let bytes: Vec<u8> = (0..30_000_u32).map(|i| (i % 251) as u8).collect();
     let file = cache.open("f", writable()).unwrap();
     file.write_at(&bytes, 0).unwrap();
     file.sync_all().unwrap();
-    assert!(sim.bytes("f").unwrap() == bytes);
+    assert!(device.device.bytes("f").unwrap() == bytes);
     let mut read = vec![0; bytes.len()];
     assert_eq!(file.read_at(&mut read, 0).unwrap(), bytes.len());
     assert!(read == bytes);
     assert_eq!(cache.stats().io_errors, 0);
+}
+
+#[test]
+fn a_device_that_panics_has_failed() {
+    let _turn = turn();
+    let device = Odd::new(23);
+    let cache = small(8, 512).device(device.clone()).io(Io::Blocking).build().unwrap();
+    let bytes: Vec<u8> = (0..4 * 4096_u32).map(|i| (i % 251) as u8).collect();
+    let file = cache.open("f", writable()).unwrap();
+    let shall_panic = |shall| device.panics.store(shall, Ordering::Relaxed);
+    let is_eio = |error| matches!(error, Error::Io { errno: Errno::IO, .. });
+
+    file.write_at(&bytes[..2048], 0).unwrap();
+    shall_panic(true);
+    assert!(is_eio(file.sync_all().unwrap_err()));
+    shall_panic(false);
+    file.sync_all().unwrap();
+    assert_eq!(file.write_at(&bytes, 0).unwrap(), bytes.len());
+    file.sync_all().unwrap();
+    assert!(device.device.bytes("f").unwrap() == bytes);
+
+    // The last pages were written last.
+    let mut read = vec![0; 2048];
+    let reads = [File::read_at, File::read_uncached_at];
+    for read_at in reads {
+        shall_panic(true);
+        assert!(is_eio(read_at(&file, &mut read, 0).unwrap_err()));
+        shall_panic(false);
+        assert_eq!(read_at(&file, &mut read, 0).unwrap(), read.len());
+        assert!(read == bytes[..2048]);
+        file.invalidate(0..u64::MAX).unwrap();
+    }
 }
