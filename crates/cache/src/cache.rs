@@ -16,8 +16,7 @@ use crate::error::{BuildError, Error, MemoryFor};
 use crate::file::{ContiguousFrames, Core, File, Owner, Source, capacity};
 use crate::frames::turns::Turns;
 use crate::frames::{Alarm, FrameMemory, Frames, MIN_FRAMES, Pools, Supply};
-use crate::io::{self, Io, Transfers};
-use crate::io::{Engine, RunBuffers};
+use crate::io::{Engine, Io, RunBuffers, Transfers};
 use crate::latch::RwLatch;
 use crate::pages::{Index, Pages};
 use crate::reasons::Reasons;
@@ -218,8 +217,8 @@ impl Cache {
     /// What the device queues the cache's transfers by. `None`: they are made by blocking calls, as
     /// was asked for, or as [`Io::Auto`] has found no queue.
     pub fn queue(&self) -> Option<QueueKind> {
-        let engine = self.owner.core.io.engine.as_ref();
-        engine.and_then(|engine| engine.device().queue())
+        let Transfers { device, engine, .. } = &self.owner.core.io;
+        engine.as_ref().and_then(|_| device.queue())
     }
 
     /// Whether the kernel took the advice to back the pages' memory by transparent huge pages.
@@ -428,9 +427,12 @@ impl CacheBuilder {
             return Err(BuildError::InsufficientMemory { bytes, available_bytes, limit });
         }
         let device = self.device.unwrap_or_else(|| Arc::new(DirectDevice::new()));
-        let engine = io::choose_engine(self.io, &device)?;
-        let new_alarm = |engine: &Engine<_>| Alarm::new(engine.device().clone(), self.dirty_expire);
-        let alarm = engine.as_ref().map(new_alarm);
+        let engine = match self.io {
+            Io::Auto => Engine::new(device.clone()).ok(),
+            Io::Queued => Some(Engine::new(device.clone())?),
+            Io::Blocking => None,
+        };
+        let alarm = engine.is_some().then(|| Alarm::new(device.clone(), self.dirty_expire));
         // A machine that does not tell its nodes is taken to have one. Nodes where this thread may
         // not run get no pool: each eighth search alone would use it.
         let this_machine = || match Topology::of_this_machine() {

@@ -35,13 +35,8 @@ fn throw_away(payload: Box<dyn Any + Send>) {
     }
 }
 
-/// Runs a wake. Nothing that it touches is left in between by a panic: the wait table sees to
-/// itself, and the wakers are their owners'.
-pub(crate) fn run_foreign_wakers<T>(wake: impl FnOnce() -> T) {
-    let _ = run_foreign(wake);
-}
-
-/// Runs foreign code. `None` if it panics.
+/// Runs foreign code. `None` if it panics. Of a wake nothing is left in between then: the wait
+/// table sees to itself, and the wakers are their owners'.
 pub(crate) fn run_foreign<T>(code: impl FnOnce() -> T) -> Option<T> {
     let before = IN_FOREIGN_CODE.try_with(|is_in| is_in.replace(true));
     // A model checker's own panics are to be seen.

@@ -11,7 +11,6 @@ mod transfer;
 use unherd_sys::Device;
 use unherd_sys::primitives::Arc;
 
-use crate::error::BuildError;
 pub(crate) use engine::Engine;
 #[cfg(test)]
 pub(crate) use engine::{BLOCKING_READS_MAX, READS_MAX};
@@ -46,16 +45,4 @@ pub(crate) struct Transfers<T> {
     pub(crate) runs: RunBuffers,
     /// Queued I/O; without it each thread does its own.
     pub(crate) engine: Option<Engine<T>>,
-}
-
-/// The engine for queued I/O, if there is to be one.
-pub(crate) fn choose_engine<T: Payload>(
-    io: Io,
-    device: &Arc<dyn Device>,
-) -> Result<Option<Engine<T>>, BuildError> {
-    match io {
-        Io::Auto => Ok(Engine::new(device.clone()).ok()),
-        Io::Queued => Engine::new(device.clone()).map(Some),
-        Io::Blocking => Ok(None),
-    }
 }

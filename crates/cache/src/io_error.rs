@@ -17,49 +17,45 @@ impl From<Error> for io::Error {
 impl Error {
     /// What the error is like among those of std: see the table at [`Error`].
     pub fn kind(&self) -> ErrorKind {
-        kind(self)
-    }
-}
-
-fn kind(error: &Error) -> ErrorKind {
-    match error {
-        Error::Io { errno, .. } | Error::Open { errno, .. } | Error::Memory { errno, .. } => {
-            kind_of(*errno)
-        }
-        Error::LostWrites { errno, .. } => errno.map_or(ErrorKind::Other, kind_of),
-        Error::NoFrames { write_error, .. } => {
-            write_error.as_ref().map_or(ErrorKind::TimedOut, |error| kind(error))
-        }
-        Error::UnexpectedEof { .. } | Error::Truncated { .. } => ErrorKind::UnexpectedEof,
-        Error::ShortTransfer { .. } => ErrorKind::WriteZero,
-        Error::FileTooLarge { .. } => ErrorKind::FileTooLarge,
-        Error::WouldDeadlock { .. } => ErrorKind::Deadlock,
-        Error::TooManyPins { .. }
-        | Error::HeldReadOnly { .. }
-        | Error::OtherHook { .. }
-        | Error::NotSynced { .. }
-        | Error::Held { .. }
-        | Error::TooManyHeld { .. }
-        | Error::NoContiguousFrames { .. } => ErrorKind::ResourceBusy,
-        // As std::fs::File::try_lock.
-        Error::Locked { .. } => ErrorKind::WouldBlock,
-        Error::ReadOnly { .. } => ErrorKind::PermissionDenied,
-        Error::InsufficientMemory { .. } => ErrorKind::OutOfMemory,
-        Error::CannotShrink { cause, .. } => kind(cause),
-        // As std::fs::OpenOptions::open.
-        Error::CreateNeedsWrite { .. }
-        | Error::OutOfRange { .. }
-        | Error::BackwardRange { .. }
-        | Error::CapacityOutOfRange { .. }
-        | Error::ContiguousTooLarge { .. }
-        | Error::NotAFile { .. }
-        | Error::Misaligned { .. }
-        | Error::TornElsewhere { .. } => ErrorKind::InvalidInput,
-        Error::DirectRefused { .. } | Error::AsyncNeedsIoThread { .. } | Error::Forked => {
-            ErrorKind::Unsupported
-        }
-        Error::Closed { .. } | Error::LostDurability { .. } | Error::TooManyFiles => {
-            ErrorKind::Other
+        match self {
+            Self::Io { errno, .. } | Self::Open { errno, .. } | Self::Memory { errno, .. } => {
+                kind_of(*errno)
+            }
+            Self::LostWrites { errno, .. } => errno.map_or(ErrorKind::Other, kind_of),
+            Self::NoFrames { write_error, .. } => {
+                write_error.as_ref().map_or(ErrorKind::TimedOut, |error| error.kind())
+            }
+            Self::UnexpectedEof { .. } | Self::Truncated { .. } => ErrorKind::UnexpectedEof,
+            Self::ShortTransfer { .. } => ErrorKind::WriteZero,
+            Self::FileTooLarge { .. } => ErrorKind::FileTooLarge,
+            Self::WouldDeadlock { .. } => ErrorKind::Deadlock,
+            Self::TooManyPins { .. }
+            | Self::HeldReadOnly { .. }
+            | Self::OtherHook { .. }
+            | Self::NotSynced { .. }
+            | Self::Held { .. }
+            | Self::TooManyHeld { .. }
+            | Self::NoContiguousFrames { .. } => ErrorKind::ResourceBusy,
+            // As std::fs::File::try_lock.
+            Self::Locked { .. } => ErrorKind::WouldBlock,
+            Self::ReadOnly { .. } => ErrorKind::PermissionDenied,
+            Self::InsufficientMemory { .. } => ErrorKind::OutOfMemory,
+            Self::CannotShrink { cause, .. } => cause.kind(),
+            // As std::fs::OpenOptions::open.
+            Self::CreateNeedsWrite { .. }
+            | Self::OutOfRange { .. }
+            | Self::BackwardRange { .. }
+            | Self::CapacityOutOfRange { .. }
+            | Self::ContiguousTooLarge { .. }
+            | Self::NotAFile { .. }
+            | Self::Misaligned { .. }
+            | Self::TornElsewhere { .. } => ErrorKind::InvalidInput,
+            Self::DirectRefused { .. } | Self::AsyncNeedsIoThread { .. } | Self::Forked => {
+                ErrorKind::Unsupported
+            }
+            Self::Closed { .. } | Self::LostDurability { .. } | Self::TooManyFiles => {
+                ErrorKind::Other
+            }
         }
     }
 }

@@ -32,7 +32,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use unherd_sync::{Reason, Tag, Token, Verdict, Wait, WaitKey, WaitTable};
 use unherd_sys::primitives::{Arc, Mutex};
 
-use crate::foreign_code::run_foreign_wakers;
+use crate::foreign_code::run_foreign;
 
 /// The rounds of one thing: `W` is what callers want, `O` what a round came to.
 #[derive(Debug)]
@@ -114,7 +114,7 @@ impl<W, O: Clone> Drop for Ending<'_, W, O> {
             }
             Verdict::Wake
         };
-        run_foreign_wakers(|| self.waits.wake_where(&WaitKey::of(self.rounds), choose, Token(0)));
+        run_foreign(|| self.waits.wake_where(&WaitKey::of(self.rounds), choose, Token(0)));
     }
 }
 

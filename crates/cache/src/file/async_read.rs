@@ -153,7 +153,7 @@ impl Core {
         busy: Busy,
         began: Option<Timestamp>,
     ) -> Result<Option<Timestamp>, Error> {
-        file.check_not_own_page(key)?;
+        file.check_has_none_of(&(key.page.0..key.page.0 + 1))?;
         let began = began.unwrap_or_else(Timestamp::now);
         let how = self.pages.how_to_wait(busy, Want::Read).shared();
         let still = || self.pages.is_still(key, busy);

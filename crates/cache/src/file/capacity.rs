@@ -71,7 +71,7 @@ fn shrink_by(core: &Core, frames: usize, capacity: usize) -> Result<(), Error> {
     if holds_too_many(core.supply(), left) {
         return cannot(Duration::ZERO);
     }
-    given_up.take_shares(frames);
+    given_up.take(frames);
     let mut began = Timestamp::now();
     while given_up.claims.len() < frames {
         let end = Timestamp::now().after(WAIT.min(core.frame_wait));
@@ -80,7 +80,7 @@ fn shrink_by(core: &Core, frames: usize, capacity: usize) -> Result<(), Error> {
             given_up.add(vec![claim]);
             // Where one has come there may be more; but each search may look at all of a pool.
             if given_up.claims.len().is_multiple_of(BATCH) {
-                given_up.take_anywhere(frames);
+                given_up.take(frames);
             }
             began = Timestamp::now();
             continue;
@@ -161,37 +161,19 @@ impl<'a> Shrinking<'a> {
         self.claims.extend(taken);
     }
 
-    /// Takes `frames` frames, as far as they can be had at once: of each pool as large a part as of
-    /// the others.
-    fn take_shares(&mut self, frames: usize) {
-        let pools = &self.core.supply().pools;
-        let mut present = self.core.supply().len();
-        for pool in 0..pools.count() {
-            let has = pools.lock(pool).len();
-            let missing = frames - self.claims.len();
-            let share = (missing as u128 * has as u128).div_ceil(present.max(1) as u128) as usize;
-            self.take_from(pool, share.min(missing));
-            present -= has.min(present);
-        }
-        self.take_anywhere(frames);
-    }
-
-    /// Takes what is missing of `frames` frames, as far as it can be had at once.
-    fn take_anywhere(&mut self, frames: usize) {
-        for pool in 0..self.core.supply().pools.count() {
-            self.take_from(pool, frames - self.claims.len());
-        }
-    }
-
-    fn take_from(&mut self, pool: usize, frames: usize) {
-        let mut left = frames;
-        while left > 0 {
-            let taken = self.core.take_from_pool(pool, left.min(BATCH));
-            if taken.is_empty() {
-                break;
-            }
-            left -= taken.len();
-            self.add(taken);
+    /// Takes what is missing of `frames` frames, as far as it can be had at once; of each pool as
+    /// many as of the others.
+    fn take(&mut self, frames: usize) {
+        let mut pools: Vec<usize> = (0..self.core.supply().pools.count()).collect();
+        let missing = |this: &Self| frames - this.claims.len();
+        while missing(self) > 0 && !pools.is_empty() {
+            let each = missing(self).div_ceil(pools.len()).min(BATCH);
+            pools.retain(|pool| {
+                let taken = self.core.take_from_pool(*pool, each.min(missing(self)));
+                let has_more = !taken.is_empty();
+                self.add(taken);
+                has_more
+            });
         }
     }
 

@@ -11,7 +11,7 @@ use crate::file::overwrite::try_overwrite;
 use crate::file::pieces::Calls;
 use crate::file::{Core, Owner, PageMut, Source};
 use crate::foreign_code::is_in_foreign_code;
-use crate::page::{PageNo, PageRange};
+use crate::page::{ALL_PAGES, PageNo, PageRange};
 use crate::pages::{Copied, PageGuard, Peek, Torn};
 use crate::state::{Advice, Failure, FileState, OpenOptions, ReadStreams};
 
@@ -373,7 +373,7 @@ impl File {
         if len > self.file.len_max {
             return Err(self.file.too_large(0, len));
         }
-        self.file.check_has_no_own_page()?;
+        self.file.check_has_none_of(&ALL_PAGES)?;
         self.core().resize(&self.file, len_bytes)
     }
 
@@ -642,7 +642,7 @@ impl File {
     /// [`PageMut`] of the file, which would never be written: nothing was done.
     pub fn close(&self) -> Result<(), Error> {
         self.core().check_not_forked()?;
-        self.file.check_has_no_own_page()?;
+        self.file.check_has_none_of(&ALL_PAGES)?;
         if self.is_closed.swap(true, Ordering::Relaxed) {
             return Ok(());
         }

@@ -9,7 +9,7 @@ use crate::Error;
 use crate::error::Operation;
 use crate::file::{ChangingPages, File};
 use crate::frames::State;
-use crate::page::{PageKey, PageNo, PageRange};
+use crate::page::{ALL_PAGES, PageKey, PageNo, PageRange};
 use crate::pages::{Pages, Want};
 use crate::state::DeviceLen;
 
@@ -45,7 +45,7 @@ impl File {
     pub fn invalidate(&self, range: Range<u64>) -> Result<(), Error> {
         let core = self.core();
         core.check_not_forked()?;
-        self.file.check_has_no_own_page()?;
+        self.file.check_has_none_of(&ALL_PAGES)?;
         self.check_forward(&range)?;
         let reaches_end = !range.is_empty() && range.end >= self.file.len();
         self.forget_pages(self.pages_in(range))?;

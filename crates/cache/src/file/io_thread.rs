@@ -31,7 +31,7 @@ impl<'a> IoThread<'a> {
         let alarm = self.core.supply().alarm.as_ref();
         while !self.engine.is_stopping() {
             let until = alarm.map_or(Deadline::NEVER, Alarm::next);
-            self.engine.device().reap(&mut completions, until);
+            self.core.io.device.reap(&mut completions, until);
             for completion in completions.drain(..) {
                 self.complete(completion);
             }

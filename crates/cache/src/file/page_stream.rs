@@ -63,16 +63,12 @@ impl File {
     where
         I: IntoIterator<Item = PageNo>,
     {
-        PageStream::new(self, pages.into_iter())
+        let (pages, named) = (pages.into_iter().fuse(), VecDeque::new());
+        PageStream { file: self, pages, named, begun: 0, distance: FIRST, low: 0 }
     }
 }
 
-impl<'a, I: Iterator<Item = PageNo>> PageStream<'a, I> {
-    pub(crate) fn new(file: &'a File, pages: I) -> Self {
-        let named = VecDeque::new();
-        Self { file, pages: pages.fuse(), named, begun: 0, distance: FIRST, low: 0 }
-    }
-
+impl<I: Iterator<Item = PageNo>> PageStream<'_, I> {
     /// Names pages up to the distance, and begins to read them.
     fn name(&mut self) {
         let more = self.distance.saturating_sub(self.named.len());

@@ -139,7 +139,7 @@ impl Core {
         want: Want,
         began: Option<Timestamp>,
     ) -> Result<Option<Timestamp>, Error> {
-        file.check_not_own_page(key)?;
+        file.check_has_none_of(&(key.page.0..key.page.0 + 1))?;
         let began = began.unwrap_or_else(Timestamp::now);
         let told = self.pages.wait(key, busy, want);
         self.after_wait(file, key, told, began)

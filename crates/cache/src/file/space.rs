@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use crate::error::{Error, Operation};
 use crate::file::{ChangingPages, File};
-use crate::page::{PageNo, PageRange};
+use crate::page::{ALL_PAGES, PageNo, PageRange};
 use crate::pages::{Want, Work};
 
 impl File {
@@ -50,7 +50,7 @@ impl File {
     pub fn punch_hole(&self, range: Range<u64>) -> Result<(), Error> {
         self.check_write()?;
         self.check_forward(&range)?;
-        self.file.check_has_no_own_page()?;
+        self.file.check_has_none_of(&ALL_PAGES)?;
         self.punch(range.clone())?;
         self.write_through_if_asked(range)
     }
@@ -85,7 +85,7 @@ impl File {
         self.check_forward(&range)?;
         let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
         core.check_write(file, range.start, len)?;
-        file.check_has_no_own_page()?;
+        file.check_has_none_of(&ALL_PAGES)?;
         if range.is_empty() {
             return Ok(());
         }

@@ -117,7 +117,7 @@ impl File {
 
     pub(crate) fn check_sync(&self) -> Result<(), Error> {
         self.check_not_closed()?;
-        self.file.check_has_no_own_page()
+        self.file.check_has_none_of(&ALL_PAGES)
     }
 
     /// What this handle reports of a sync with that outcome.

@@ -171,12 +171,7 @@ impl DirtyLimitWaiters {
         }
     }
 
-    /// A page can be written, or a buffer be had for it: any waiter can write any page.
-    pub(crate) fn notify_of_page(&self, waits: &WaitTable<WaitKey>) {
-        self.notify_of_pages(waits, 1);
-    }
-
-    /// As [`DirtyLimitWaiters::notify_of_page`], of several.
+    /// Pages can be written, or buffers be had for them: any waiter can write any page.
     pub(crate) fn notify_of_pages(&self, waits: &WaitTable<WaitKey>, pages: usize) {
         if self.waiting() > 0 {
             self.wake(waits, pages);
@@ -197,7 +192,7 @@ impl DirtyLimitWaiters {
     /// began since may be under way: then the end of that tells others.
     pub(crate) fn leave(&self, waits: &WaitTable<WaitKey>, was_notified: bool, is_writing: bool) {
         if was_notified && !is_writing {
-            self.notify_of_page(waits);
+            self.notify_of_pages(waits, 1);
         }
     }
 }
@@ -337,7 +332,7 @@ mod loom {
         fn publish(&self) {
             give(&self.pages);
             if !self.waiters.is_empty_after_rmw() && self.writing.load(Ordering::Relaxed) < BUSY {
-                self.waiters.notify_of_page(&self.waits);
+                self.waiters.notify_of_pages(&self.waits, 1);
             }
         }
 
@@ -419,7 +414,7 @@ mod loom {
     fn a_page_to_write_is_found_or_ends_the_wait() {
         check(1, |scene| {
             give(&scene.pages);
-            scene.waiters.notify_of_page(&scene.waits);
+            scene.waiters.notify_of_pages(&scene.waits, 1);
             scene.end_writes(1);
         });
     }
@@ -457,7 +452,7 @@ mod loom {
             }
             give(&scene.pages);
             give(&scene.pages);
-            scene.waiters.notify_of_page(&scene.waits);
+            scene.waiters.notify_of_pages(&scene.waits, 1);
             scene.end_writes(2);
         });
     }

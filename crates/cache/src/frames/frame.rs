@@ -267,13 +267,9 @@ impl Claim {
         self.is_use = false;
     }
 
-    /// To be called by the thread that writes the memory, before it begins.
-    pub(crate) fn begin_write(&mut self) {
-        self.begin_stores();
-    }
-
-    /// Keeps what is stored under the claim behind the word that began it.
-    fn begin_stores(&self) {
+    /// To be called by the thread that writes the memory, before it begins: keeps what is stored
+    /// under the claim behind the word that began it.
+    pub(crate) fn begin_write(&self) {
         // ORDER[PEEK1]: Release fence; pairs with the Acquire fence of the one who peeks: if that
         // sees any of what is written from here on, it also sees the word of this claim.
         fence(Ordering::Release);
@@ -479,7 +475,7 @@ impl Frames {
     ) {
         debug_assert!(matches!(state, State::Reading | State::Changing));
         let frame = self.frame(claim.frame);
-        claim.begin_stores();
+        claim.begin_write();
         frame.file.store(key.file.0, Ordering::Relaxed);
         frame.page.store(key.page.0, Ordering::Relaxed);
         self.begin_busy(claim.frame, generation);

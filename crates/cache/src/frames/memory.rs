@@ -108,7 +108,7 @@ impl FrameMemory {
     /// the kernel would fill it up again.
     pub(crate) fn give_back(&self, claims: &mut [Claim]) {
         self.map.renounce_huge_pages();
-        claims.iter_mut().for_each(Claim::begin_write);
+        claims.iter().for_each(Claim::begin_write);
         for row in self.rows(claims) {
             // SAFETY: invariant 1: the holder of the claims alone writes, and nobody has a pin;
             // who peeks does so by racy reads.
@@ -207,7 +207,7 @@ impl FrameMemory {
 
     /// The memory of frames in a row, in their order, for the kernel or a device to write.
     pub(crate) fn row_to_write(&self, row: &mut [Claim]) -> NonNull<u8> {
-        row.iter_mut().for_each(Claim::begin_write);
+        row.iter().for_each(Claim::begin_write);
         self.row(row).0
     }
 
@@ -234,7 +234,7 @@ impl FrameMemory {
         range: Range<usize>,
         list: &mut Vec<IoBuf>,
     ) -> IoBufs {
-        claims.iter_mut().for_each(Claim::begin_write);
+        claims.iter().for_each(Claim::begin_write);
         self.pieces(claims.iter().map(Claim::id), range, list)
     }
 

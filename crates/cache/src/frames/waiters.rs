@@ -69,7 +69,7 @@ use unherd_sys::Timestamp;
 use unherd_sys::primitives::AtomicU64;
 use unherd_sys::primitives::{AtomicBool, AtomicU32, Ordering, fence, fence_after_rmw};
 
-use crate::foreign_code::run_foreign_wakers;
+use crate::foreign_code::run_foreign;
 
 /// What a waiter is told when a frame became idle. Other tokens are frames, from 1 up.
 pub(crate) const LOOK: Token = Token(0);
@@ -139,7 +139,7 @@ struct PlaceGuard<'a, F>(Pin<&'a mut Option<F>>);
 
 impl<F> Drop for PlaceGuard<'_, F> {
     fn drop(&mut self) {
-        run_foreign_wakers(|| self.0.set(None));
+        run_foreign(|| self.0.set(None));
     }
 }
 
@@ -313,7 +313,7 @@ impl FrameWaiters {
             if to_wake == 0 { Verdict::WakeAndStop } else { Verdict::Wake }
         };
         if others > 0 {
-            run_foreign_wakers(|| waits.wake_where(&self.key(), choose, LOOK));
+            run_foreign(|| waits.wake_where(&self.key(), choose, LOOK));
         }
         if waiters == batched {
             return notified;
@@ -399,7 +399,7 @@ impl FrameWaiters {
             next = Some(next.map_or(deadline, |next: Timestamp| next.min(deadline)));
             Verdict::Skip
         };
-        run_foreign_wakers(|| waits.wake_where(&self.key(), expired, LOOK));
+        run_foreign(|| waits.wake_where(&self.key(), expired, LOOK));
         next
     }
 }

@@ -179,11 +179,6 @@ impl<T: Payload> Engine<T> {
         })
     }
 
-    /// The device that transfers are queued on.
-    pub(crate) fn device(&self) -> &Arc<dyn Device> {
-        &self.device
-    }
-
     /// Whether the I/O thread has died.
     pub(crate) fn is_over(&self) -> bool {
         self.slots.lock().is_over

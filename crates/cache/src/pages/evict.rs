@@ -95,7 +95,7 @@ impl Pages {
     /// what somebody waits for who wants a frame, or room.
     pub(crate) fn notify_writable(&self) {
         self.notify_idle(1);
-        self.supply.dirty_waiters.notify_of_page(&self.supply.waits);
+        self.supply.dirty_waiters.notify_of_pages(&self.supply.waits, 1);
     }
 
     /// A frame that became idle may be just what somebody waits for.

@@ -115,10 +115,7 @@ impl ShardGuard<'_> {
                 Err(word) if word.is_readable() => return Err(TooManyPins),
                 Err(word) => Lookup::Busy(Busy::in_frame(frames, frame, word)),
             },
-            None => {
-                let announced = self.announce();
-                Lookup::Miss(announced)
-            }
+            None => Lookup::Miss(self.announce()),
         })
     }
 

@@ -3,7 +3,7 @@
 use unherd_sync::{Outcome, Reason, Tag, Token, Verdict, Wait, WaitKey};
 use unherd_sys::Errno;
 
-use crate::foreign_code::run_foreign_wakers;
+use crate::foreign_code::run_foreign;
 use crate::page::{BusyGeneration, PageKey, PageNo};
 use crate::pages::{Busy, FillReservation, Pages, Work};
 
@@ -159,7 +159,7 @@ impl Pages {
             }
             Verdict::Wake
         };
-        run_foreign_wakers(|| self.waits.wake_where(key, choose, WakeMessage::Look.token()));
+        run_foreign(|| self.waits.wake_where(key, choose, WakeMessage::Look.token()));
     }
 
     /// Passes on a wake that was meant for one that changes the page.
@@ -167,9 +167,7 @@ impl Pages {
         let choose = |tag: Tag| {
             if tag == Want::Change.tag() { Verdict::WakeAndStop } else { Verdict::Skip }
         };
-        run_foreign_wakers(|| {
-            self.waits.wake_where(&key.into(), choose, WakeMessage::Look.token())
-        });
+        run_foreign(|| self.waits.wake_where(&key.into(), choose, WakeMessage::Look.token()));
     }
 
     /// Takes an announcement back, with a message for those that wait for the page.
@@ -180,7 +178,7 @@ impl Pages {
 
     /// The page could not be brought in: wakes all that wait for it.
     pub(crate) fn wake_failed(&self, key: PageKey, message: WakeMessage) {
-        run_foreign_wakers(|| self.waits.wake_with(&key.into(), usize::MAX, message.token()));
+        run_foreign(|| self.waits.wake_with(&key.into(), usize::MAX, message.token()));
     }
 }
 

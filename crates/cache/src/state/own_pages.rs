@@ -20,7 +20,7 @@ use unherd_sys::primitives::thread_local;
 
 use crate::Error;
 use crate::latch::SharedGuard;
-use crate::page::{PageKey, PageNo};
+use crate::page::{ALL_PAGES, PageKey, PageNo, PageRange};
 use crate::pages::Pages;
 use crate::state::FileState;
 
@@ -43,15 +43,6 @@ impl OwnPage {
         Self { cache: file.cache, key }
     }
 
-    /// A page that this thread holds and that `is_it`. Where the thread's locals are gone, it holds
-    /// none.
-    fn find(is_it: impl Fn(&Self) -> bool) -> Option<PageNo> {
-        let find = |own: &RefCell<Vec<Self>>| {
-            own.borrow().iter().find(|page| is_it(page)).map(|page| page.key.page)
-        };
-        OWN.try_with(find).ok().flatten()
-    }
-
     pub(crate) fn begin(self) {
         let _ = OWN.try_with(|own| own.borrow_mut().push(self));
     }
@@ -67,33 +58,29 @@ impl OwnPage {
 }
 
 impl FileState {
-    /// Refuses to wait for a page that this thread holds.
-    pub(crate) fn check_not_own_page(&self, key: PageKey) -> Result<(), Error> {
-        let this = OwnPage::new(self, key);
-        self.refuse_own_page(OwnPage::find(|page| *page == this))
-    }
-
-    /// Refuses what would wait for any page of the file that this thread holds.
-    pub(crate) fn check_has_no_own_page(&self) -> Result<(), Error> {
-        self.refuse_own_page(self.own_page())
-    }
-
-    fn own_page(&self) -> Option<PageNo> {
-        OwnPage::find(|page| page.cache == self.cache && page.key.file == self.id)
-    }
-
-    fn refuse_own_page(&self, own: Option<PageNo>) -> Result<(), Error> {
-        match own {
+    /// Refuses to wait for pages of the file, if this thread holds one of them.
+    pub(crate) fn check_has_none_of(&self, pages: &PageRange) -> Result<(), Error> {
+        match self.own_page(pages) {
             Some(page) => Err(Error::WouldDeadlock { file: self.path.clone(), page: page.0 }),
             None => Ok(()),
         }
+    }
+
+    /// One of the pages that this thread holds. Where the thread's locals are gone, it holds none.
+    fn own_page(&self, pages: &PageRange) -> Option<PageNo> {
+        let is_it = |own: &&OwnPage| {
+            let PageKey { file, page } = own.key;
+            own.cache == self.cache && file == self.id && pages.contains(&page.0)
+        };
+        let find = |own: &RefCell<Vec<_>>| own.borrow().iter().find(is_it).map(|own| own.key.page);
+        OWN.try_with(find).ok().flatten()
     }
 
     /// Lets the caller write to the file. Waits under `file` while its length is being changed.
     pub(crate) fn lock_writers_shared<'a>(&'a self, pages: &'a Pages) -> SharedGuard<'a> {
         let (writers, waits) = (self.writers.mine(), &pages.supply.waits);
         if !writers.try_lock_shared() {
-            match self.own_page() {
+            match self.own_page(&ALL_PAGES) {
                 Some(_) => writers.lock_shared_again(),
                 None => writers.lock_shared(waits, pages.reasons.file),
             }

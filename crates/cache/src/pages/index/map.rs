@@ -234,7 +234,12 @@ impl Index {
     ) -> Vec<PageNo> {
         let count = pages.end.saturating_sub(pages.start);
         if count <= (self.slots.len() / SLOTS_PER_LINE) as u64 {
-            return self.pages_by_lookup(file, pages, key_of);
+            let mut locked = None;
+            let mut is_there = |page: &PageNo| {
+                let key = PageKey { file, page: *page };
+                self.lock_next(&mut locked, key, &key_of).get().is_some()
+            };
+            return pages.map(PageNo).filter(|page| is_there(page)).collect();
         }
         let mut found = Vec::new();
         for (number, lock) in self.shards.iter().enumerate() {
@@ -243,22 +248,6 @@ impl Index {
             let keys = in_frames.chain(shard.rest.keys().copied());
             let of_file = keys.filter(|key| key.file == file && pages.contains(&key.page.0));
             found.extend(of_file.map(|key| key.page));
-        }
-        found
-    }
-
-    fn pages_by_lookup(
-        &self,
-        file: FileId,
-        pages: PageRange,
-        key_of: impl Fn(FrameId) -> PageKey,
-    ) -> Vec<PageNo> {
-        let (mut found, mut locked) = (Vec::new(), None);
-        for page in pages.map(PageNo) {
-            let key = PageKey { file, page };
-            if self.lock_next(&mut locked, key, &key_of).get().is_some() {
-                found.push(page);
-            }
         }
         found
     }

@@ -135,11 +135,6 @@ impl<'a> Segment<'a> {
         self.size.slots() / 8 * 7
     }
 
-    #[inline]
-    fn home(self, tag: u32) -> usize {
-        self.size.home(tag)
-    }
-
     /// Where the slot is that is one step after another.
     #[inline]
     fn after(self, at: usize) -> usize {
@@ -158,14 +153,14 @@ impl<'a> Segment<'a> {
     /// Begins to bring in what [`Segment::lookup`] reads first.
     #[inline(always)]
     pub(crate) fn prefetch_slot(self, tag: u32) {
-        prefetch(&self.table[self.begin | self.home(tag)]);
+        prefetch(&self.table[self.begin | self.size.home(tag)]);
     }
 
     /// A frame that may hold a page of this tag, for those who do not hold the lock. That there is
     /// none means nothing.
     #[inline(always)]
     pub(crate) fn lookup(self, tag: u32) -> Option<FrameId> {
-        let mut at = self.home(tag);
+        let mut at = self.size.home(tag);
         // Bounded: while entries are moved, none need be empty at the moment that it is looked at.
         let mut left = self.size.mask;
         loop {
@@ -188,7 +183,7 @@ impl<'a> Segment<'a> {
         tag: u32,
         is_it: impl Fn(FrameId) -> bool,
     ) -> Result<(usize, FrameId), usize> {
-        let mut at = self.home(tag);
+        let mut at = self.size.home(tag);
         loop {
             let slot = self.load(at);
             if slot.is_empty() {
@@ -223,7 +218,7 @@ impl<'a> Segment<'a> {
                 break;
             }
             // It may go into the hole, unless its home lies beyond that.
-            let from_home = self.distance(self.home(slot.tag()), next);
+            let from_home = self.distance(self.size.home(slot.tag()), next);
             if from_home >= self.distance(hole, next) {
                 self.store(hole, slot);
                 hole = next;
@@ -243,7 +238,7 @@ impl<'a> Segment<'a> {
 
     #[cfg(all(test, not(loom)))]
     pub(crate) fn steps_from_home(self, tag: u32, at: usize) -> usize {
-        self.distance(self.home(tag), at)
+        self.distance(self.size.home(tag), at)
     }
 
     /// All frames in it.
