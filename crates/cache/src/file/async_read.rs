@@ -54,7 +54,7 @@ use unherd_sys::primitives::Arc;
 
 use crate::Error;
 use crate::file::Core;
-use crate::file::fill::{BegunFill, delivered, finish};
+use crate::file::fill::{BegunFill, finish};
 use crate::file::reclaim::{Attempt, Attempts};
 use crate::file::ticket::Ticket;
 use crate::frames::{Claim, Pin};
@@ -197,7 +197,7 @@ impl Core {
             BegunFill::ToRead(run) => {
                 match Ticket::begin(&self.pages, engine, run, announced.key) {
                     Ok(ticket) => ticket.wait_async().await,
-                    Err(run) => delivered(finish(&self.pages, *run, |_| Err(TransferError::IO))),
+                    Err(run) => finish(&self.pages, *run, |_| Err(TransferError::IO)),
                 }
             }
         };

@@ -28,14 +28,6 @@ pub(crate) enum BegunFill {
     ToRead(Run),
 }
 
-/// What came of the page of a fill that has ended.
-pub(crate) fn delivered(ended: Option<Result<Pin, Errno>>) -> Result<Pin, Errno> {
-    match ended {
-        Some(filled) => filled,
-        None => unreachable!("a fill that has ended was delivered"),
-    }
-}
-
 impl Fill {
     /// Puts the frames in the index: the first in the place of the page's announcement, the others
     /// as far as the pages that follow are missing. Where that needs no read, it is all.
@@ -49,9 +41,9 @@ impl Fill {
         pages.install(announced, &claims[0], State::Reading);
         if pages.memory().offset(first) >= file.len() {
             claims.drain(1..).for_each(|claim| pages.free_frame(claim));
-            let mut ended = None;
-            Self::new(file, first, claims).publish(pages, 0, |filled| ended = Some(filled));
-            return BegunFill::Ended(delivered(ended));
+            let mut filled = Err(Errno::IO);
+            Self::new(file, first, claims).publish(pages, 0, |first| filled = first);
+            return BegunFill::Ended(filled);
         }
         BegunFill::ToRead(Self::new(file, first, claims).install(pages).into_run(pages))
     }
@@ -231,17 +223,17 @@ impl Fill {
 }
 
 /// Ends the run of a fill, and those that take its place, by what `transfer` gives. Gives what came
-/// of the first page, if somebody has asked for it.
+/// of the first page; if nobody has asked for it, an error.
 pub(crate) fn finish(
     pages: &Pages,
     run: Run,
     mut transfer: impl FnMut(&mut Run) -> Moved,
-) -> Option<Result<Pin, Errno>> {
-    let (mut next, mut ended) = (Some(run), None);
+) -> Result<Pin, Errno> {
+    let (mut next, mut filled) = (Some(run), Err(Errno::IO));
     while let Some(mut run) = next {
         let moved = transfer(&mut run);
         let RunPages::Fill(fill) = run.into_payload() else { unreachable!("a fill ends as one") };
-        next = fill.end(pages, moved, |filled| ended = Some(filled));
+        next = fill.end(pages, moved, |first| filled = first);
     }
-    ended
+    filled
 }

@@ -12,7 +12,7 @@ use unherd_sys::{Errno, Timestamp};
 
 use crate::Error;
 use crate::file::Core;
-use crate::file::fill::{BegunFill, delivered, finish};
+use crate::file::fill::{BegunFill, finish};
 use crate::file::ticket::Ticket;
 use crate::foreign_code::is_in_foreign_code;
 use crate::frames::{Claim, Pin};
@@ -204,7 +204,7 @@ impl Core {
 
     fn read_in_thread(&self, run: Run) -> Result<Pin, Errno> {
         let (device, memory) = (&*self.io.device, self.memory());
-        delivered(finish(&self.pages, run, |run| run.move_blocking(device, memory)))
+        finish(&self.pages, run, |run| run.move_blocking(device, memory))
     }
 
     /// A frame for a page that the caller has announced. If there is none, the announcement is

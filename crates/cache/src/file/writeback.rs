@@ -48,15 +48,6 @@ const WRITE_BEHIND_MIN: u64 = 4;
 /// ended after some loads.
 const LOOKS_AT_CHANGES: usize = 16;
 
-/// Who moves a run, in a cache with queued I/O.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum By {
-    Queue,
-    /// As long as the device is not busy; else the caller.
-    QueueIfIdle,
-    Caller,
-}
-
 /// What became of a run, and of its buffer.
 enum WriteBackBegun {
     /// It was written, or that failed.
@@ -68,19 +59,12 @@ enum WriteBackBegun {
 }
 use WriteBackBegun::{Ended, Refused, UnderWay};
 
-/// The unclean pages of the ranges, each with its range, and that no write-back of it has begun.
-fn unclean_in<'r>(file: &FileState, ranges: &'r [PageRange]) -> Vec<(PageNo, &'r PageRange, bool)> {
-    let unclean = file.unclean.lock();
-    let pages_of = |range| unclean.iter_in(range).map(move |page| (page, range, false));
-    ranges.iter().flat_map(pages_of).collect()
-}
-
 /// Writes pages of a file back, by buffers that it takes, and gives back in the end.
 struct FileCleaner<'a> {
     core: &'a Core,
     file: &'a Arc<FileState>,
-    /// Who moves the runs.
-    by: By,
+    /// Whether the runs are queued, or this thread moves them.
+    queues: bool,
     /// How many buffers it takes at a time.
     most: usize,
     taken: Vec<RunBuffer>,
@@ -89,15 +73,15 @@ struct FileCleaner<'a> {
 }
 
 impl<'a> FileCleaner<'a> {
-    fn new(core: &'a Core, file: &'a Arc<FileState>, by: By, most: usize) -> Self {
-        Self { core, file, by, most, taken: Vec::with_capacity(most), refusals: 0 }
+    fn new(core: &'a Core, file: &'a Arc<FileState>, queues: bool, most: usize) -> Self {
+        Self { core, file, queues, most, taken: Vec::with_capacity(most), refusals: 0 }
     }
 
     /// One that writes by itself needs one buffer, and keeps it: passing it on after each run would
     /// make every run wait for a thread to wake up.
-    fn for_sync(core: &'a Core, file: &'a Arc<FileState>, by: By) -> Self {
-        let most = if by == By::Queue { core.io.runs.batch } else { 1 };
-        let mut this = Self::new(core, file, by, most);
+    fn for_sync(core: &'a Core, file: &'a Arc<FileState>, queues: bool) -> Self {
+        let most = if queues { core.io.runs.batch } else { 1 };
+        let mut this = Self::new(core, file, queues, most);
         this.refusals = file.unwritten.refusals();
         this
     }
@@ -130,13 +114,8 @@ impl<'a> FileCleaner<'a> {
     /// it just now, or writes it back, or it is no longer dirty. The caller has entered the file's
     /// `write_backs`.
     fn write_run(&mut self, buffer: RunBuffer, page: PageNo, within: &PageRange) -> bool {
-        let by = match self.by {
-            By::QueueIfIdle if self.core.supply().is_busy() => By::Caller,
-            By::QueueIfIdle => By::Queue,
-            by => by,
-        };
-        let (buffer, is_begun) = match self.core.write_run_from(self.file, page, buffer, by, within)
-        {
+        let run = self.core.write_run_from(self.file, page, buffer, self.queues, within);
+        let (buffer, is_begun) = match run {
             UnderWay => return true,
             Ended(buffer) => (buffer, true),
             Refused(buffer) => (buffer, false),
@@ -155,7 +134,7 @@ impl<'a> FileCleaner<'a> {
     /// If they are to be queued: begins to write the dirty ones of the pages back, and notes for
     /// which it has.
     fn begin(&mut self, pages: &mut [(PageNo, &PageRange, bool)]) {
-        if self.by != By::Caller {
+        if self.queues {
             let is_unwritten = |page| {
                 // `finish` writes what this misses.
                 let word = self.core.pages.peek_word(self.file.key(page));
@@ -180,8 +159,7 @@ impl<'a> FileCleaner<'a> {
     ) -> bool {
         let Self { core, file, .. } = *self;
         let key = file.key(page);
-        let is_written = |word: Word| matches!(word.state(), State::Clean | State::Unstable);
-        if core.pages.peek_word(key).is_some_and(is_written) {
+        if core.is_written(key) {
             return true;
         }
         while let Some(word) = core.pages.word_of(key) {
@@ -253,7 +231,7 @@ impl Core {
         if !file.write_backs.try_lock_shared() {
             return Err(buffer);
         }
-        match self.write_run_from(file, page, buffer, By::Queue, &ALL_PAGES) {
+        match self.write_run_from(file, page, buffer, true, &ALL_PAGES) {
             UnderWay => Ok(()),
             Ended(buffer) => {
                 self.put_buffers([buffer]);
@@ -310,19 +288,20 @@ impl Core {
             return;
         }
         let _writing = (small < large).then(|| self.turns.write(self.waits(), frames));
-        let mut cleaner = FileCleaner::new(self, file, By::QueueIfIdle, 1);
+        let mut cleaner = FileCleaner::new(self, file, false, 1);
         let mut page = run.start;
         while page < run.end {
             // KERNEL: a write that extends a file holds its inode's lock alone. io_uring gives each
             // such write a worker, and the workers spin for that lock. Nor is a busy device faster
             // for what is queued: this thread would wait with its next run all the same.
-            cleaner.by = if file.write_backs.has_shared() { By::Caller } else { By::QueueIfIdle };
+            let is_extending = file.write_backs.has_shared();
             let buffer = cleaner.next_buffer();
             if !file.write_backs.try_lock_shared() {
                 return cleaner.taken.push(buffer);
             }
             let end = run.end.min(page + self.written_pages_max(file) as u64);
             self.pages.prefetch_words((page..end).map(|page| file.key(PageNo(page))));
+            cleaner.queues = !is_extending && !self.supply().is_busy();
             cleaner.write_run(buffer, PageNo(page), &ALL_PAGES);
             page = end;
         }
@@ -350,13 +329,14 @@ impl Core {
     }
 
     /// Writes the run around `page` back, as far as it lies `within` those pages, or, with queued
-    /// I/O, begins to. The caller has entered `file.write_backs`; the end of the run leaves it.
+    /// I/O and if it `queues`, begins to. The caller has entered `file.write_backs`; the end of
+    /// the run leaves it.
     fn write_run_from(
         &self,
         file: &Arc<FileState>,
         page: PageNo,
         buffer: RunBuffer,
-        by: By,
+        queues: bool,
         within: &PageRange,
     ) -> WriteBackBegun {
         let period = file.durability.lock().period();
@@ -376,7 +356,7 @@ impl Core {
         let mut run = Run::new(RunPages::WriteBack(pages), self.memory().page_bytes());
         let moved = match (hooked, &self.io.engine) {
             (Err(error), _) => Err(error),
-            (Ok(()), Some(engine)) if by == By::Queue => match engine.begin(self.memory(), run) {
+            (Ok(()), Some(engine)) if queues => match engine.begin(self.memory(), run) {
                 Ok(_) => return UnderWay,
                 Err(given_back) => {
                     run = *given_back;
@@ -578,8 +558,8 @@ impl Core {
     ) -> Vec<PageNo> {
         self.files.give_back_preallocated(file, &self.pages);
         file.write_streams.lock().note_sync();
-        let mut pages = unclean_in(file, ranges);
-        let mut cleaner = FileCleaner::for_sync(self, file, self.who_writes(file, &pages));
+        let mut pages = self.unwritten_in(file, ranges);
+        let mut cleaner = FileCleaner::for_sync(self, file, self.queues_sync(file, &pages));
         cleaner.begin(&mut pages);
         // Transfers end roughly in order: once the last one has ended, most others have, too.
         if let Some((page, within, _)) = pages.iter().rfind(|(.., begun)| *begun) {
@@ -599,19 +579,39 @@ impl Core {
     /// could go on with it.
     pub(crate) fn begin_sync(&self, file: &Arc<FileState>) {
         if self.io.engine.is_some() {
-            FileCleaner::for_sync(self, file, By::Queue).begin(&mut unclean_in(file, &[ALL_PAGES]));
+            let mut pages = self.unwritten_in(file, &[ALL_PAGES]);
+            FileCleaner::for_sync(self, file, true).begin(&mut pages);
         }
     }
 
-    /// Who writes these pages of a sync: what is one run is best written by the thread that waits
-    /// for it, which is woken once then, and not twice.
-    fn who_writes(&self, file: &FileState, pages: &[(PageNo, &PageRange, bool)]) -> By {
-        if self.io.engine.is_none() {
-            return By::Caller;
-        }
+    /// The unclean pages of the ranges, each with its range, and that no write-back of it has
+    /// begun. Without those that were written by now: what comes later is not this sync's.
+    fn unwritten_in<'r>(
+        &self,
+        file: &FileState,
+        ranges: &'r [PageRange],
+    ) -> Vec<(PageNo, &'r PageRange, bool)> {
+        let mut pages: Vec<_> = {
+            let unclean = file.unclean.lock();
+            let pages_of = |range| unclean.iter_in(range).map(move |page| (page, range, false));
+            ranges.iter().flat_map(pages_of).collect()
+        };
+        pages.retain(|(page, ..)| !self.is_written(file.key(*page)));
+        pages
+    }
+
+    /// Whether the page was seen to be written. This may miss one.
+    fn is_written(&self, key: PageKey) -> bool {
+        let is_written = |word: Word| matches!(word.state(), State::Clean | State::Unstable);
+        self.pages.peek_word(key).is_some_and(is_written)
+    }
+
+    /// Whether the writes of these pages of a sync are queued: what is one run is best written by
+    /// the thread that waits for it, which is woken once then, and not twice.
+    fn queues_sync(&self, file: &FileState, pages: &[(PageNo, &PageRange, bool)]) -> bool {
         let is_run = pages.len() <= self.written_pages_max(file)
             && pages.windows(2).all(|two| two[0].0.next() == two[1].0);
-        if is_run { By::Caller } else { By::Queue }
+        self.io.engine.is_some() && !is_run
     }
 
     /// Whether the page may be counted as newer than the device: who changes it now may have found

@@ -13,6 +13,8 @@
 //! A set bit stands for the [`Claim`] of its frame: [`FreeFrames::push`] takes the claim, and the
 //! frame's next claim is made when the bit is cleared.
 
+use unherd_sys::primitives::{Arc, AtomicU32, Ordering};
+
 use crate::frames::Claim;
 use crate::page::FrameId;
 
@@ -65,8 +67,8 @@ impl Set {
 pub(crate) struct FreeFrames {
     /// The number of the frame of the first bit.
     first: u32,
-    /// How many are free.
-    count: usize,
+    /// How many are free. Relaxed: changed by who has all of this, and looked at by others.
+    count: Arc<AtomicU32>,
     extents: Box<[Extent]>,
     /// What the last extent has if all its frames are free: it may have fewer.
     last: Extent,
@@ -92,12 +94,13 @@ fn longest_row(extent: Extent) -> (usize, usize) {
 }
 
 impl FreeFrames {
-    /// No free frame, of those from `first` on, of which there are `len`.
-    pub(crate) fn new(first: u32, len: usize) -> Self {
+    /// No free frame, of those from `first` on, of which there are `len`. Says in `count` how many
+    /// are free.
+    pub(crate) fn new(first: u32, len: usize, count: Arc<AtomicU32>) -> Self {
         let extents = len.div_ceil(EXTENT);
         Self {
             first,
-            count: 0,
+            count,
             extents: vec![0; extents].into_boxed_slice(),
             last: Extent::MAX >> (extents * EXTENT - len),
             whole: Set::new(extents),
@@ -108,7 +111,11 @@ impl FreeFrames {
 
     /// The number of free frames.
     pub(crate) fn len(&self) -> usize {
-        self.count
+        self.count.load(Ordering::Relaxed) as usize
+    }
+
+    fn set_len(&self, len: usize) {
+        self.count.store(len as u32, Ordering::Relaxed);
     }
 
     /// Where a frame's bit is.
@@ -147,7 +154,7 @@ impl FreeFrames {
         debug_assert_eq!(self.extents[at] & bits, 0, "a frame is freed once");
         if bits != 0 {
             self.store(at, self.extents[at] | bits);
-            self.count += bits.count_ones() as usize;
+            self.set_len(self.len() + bits.count_ones() as usize);
         }
     }
 
@@ -156,14 +163,14 @@ impl FreeFrames {
         let mask = (Extent::MAX >> (EXTENT - len)) << from;
         debug_assert_eq!(self.extents[at] & mask, mask);
         self.store(at, self.extents[at] & !mask);
-        self.count -= len;
+        self.set_len(self.len() - len);
         let first = self.first + (at * EXTENT + from) as u32;
         (first..first + len as u32).map(|id| Claim::of_empty(FrameId(id)))
     }
 
     /// Up to `most` neighbours, where they are missed least.
     fn pop_some(&mut self, most: usize) -> Option<impl Iterator<Item = Claim> + use<>> {
-        if self.count == 0 {
+        if self.len() == 0 {
             return None;
         }
         let Self { whole, loose, .. } = self;
@@ -228,7 +235,7 @@ mod tests {
     use super::*;
 
     fn all_free(first: u32, len: usize) -> FreeFrames {
-        let mut free = FreeFrames::new(first, len);
+        let mut free = FreeFrames::new(first, len, Arc::default());
         (first..first + len as u32).for_each(|id| free.push(Claim::of_empty(FrameId(id))));
         free
     }
@@ -249,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_run_gets_whole_extents_then_the_longest_rows() {
-        let mut free = FreeFrames::new(0, 256);
+        let mut free = FreeFrames::new(0, 256, Arc::default());
         let singles = (0..8).step_by(2);
         let extent = 96..112;
         for id in singles.chain(10..13).chain(extent.clone()) {

@@ -15,9 +15,9 @@
 //!
 //! On a machine of one node there is one pool, and nobody asks where it runs.
 
-use std::ops::{Deref, DerefMut, Range, RangeInclusive};
+use std::ops::{Range, RangeInclusive};
 
-use unherd_sys::primitives::{AtomicU32, Ordering};
+use unherd_sys::primitives::{Arc, AtomicU32, Ordering};
 use unherd_sys::{NodeId, Topology, current_cpu};
 
 use crate::frames::free::{FreeFrames, Set};
@@ -155,33 +155,7 @@ impl Pool {
 }
 
 /// A pool that is locked.
-#[derive(Debug)]
-pub(crate) struct PoolGuard<'a> {
-    pool: RankedGuard<'a, Pool, { rank::POOL }>,
-    place: &'a Place,
-}
-
-impl Deref for PoolGuard<'_> {
-    type Target = Pool;
-
-    #[inline]
-    fn deref(&self) -> &Pool {
-        &self.pool
-    }
-}
-
-impl DerefMut for PoolGuard<'_> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut Pool {
-        &mut self.pool
-    }
-}
-
-impl Drop for PoolGuard<'_> {
-    fn drop(&mut self) {
-        self.place.free.store(self.pool.free.len() as u32, Ordering::Relaxed);
-    }
-}
+pub(crate) type PoolGuard<'a> = RankedGuard<'a, Pool, { rank::POOL }>;
 
 /// Pages that were given up, on cache lines of their own.
 #[derive(Debug)]
@@ -214,9 +188,8 @@ impl Remembered<'_> {
 #[repr(align(128))]
 struct Place {
     pool: Ranked<Pool, { rank::POOL }>,
-    /// How many frames are free, as it was when the lock was held last. Relaxed, as all here: a
-    /// hint where to begin.
-    free: AtomicU32,
+    /// How many frames are free, at a glance. Relaxed, as all here: a hint where to begin.
+    free: Arc<AtomicU32>,
     /// How often a thread of this node began to look where no pool had a free frame.
     begun: AtomicU32,
 }
@@ -249,7 +222,7 @@ impl Pools {
         let place = |number: usize| {
             let is_last = number + 1 == nodes.len();
             let len = if is_last { frames - number * each } else { each };
-            let first = (number * each) as u32;
+            let (first, free) = ((number * each) as u32, Arc::new(AtomicU32::new(0)));
             let pool = Pool {
                 first,
                 len: len as u32,
@@ -257,12 +230,11 @@ impl Pools {
                 has: Set::new(len),
                 written: Vec::with_capacity(len),
                 policy: S3Fifo::new(len as u32),
-                free: FreeFrames::new(first, len),
+                free: FreeFrames::new(first, len, free.clone()),
                 window: *WINDOW.end(),
                 leaving: 0,
             };
-            let (free, begun) = (AtomicU32::new(0), AtomicU32::new(0));
-            Place { pool: Ranked::new(pool), free, begun }
+            Place { pool: Ranked::new(pool), free, begun: AtomicU32::new(0) }
         };
         let places: Box<[Place]> = (0..nodes.len()).map(place).collect();
         let mut of_cpu = Vec::new();
@@ -341,8 +313,7 @@ impl Pools {
     }
 
     pub(crate) fn lock(&self, pool: usize) -> PoolGuard<'_> {
-        let place = &self.places[pool];
-        PoolGuard { pool: place.pool.lock(), place }
+        self.places[pool].pool.lock()
     }
 
     /// Whether another pool has free frames: while one has, none gives pages up.
