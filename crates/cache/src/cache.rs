@@ -285,8 +285,8 @@ impl CacheBuilder {
         Self { capacity_bytes, ..self }
     }
 
-    /// The most bytes of pages that [`Cache::resize`] may be asked for. At least the capacity,
-    /// which is the default.
+    /// The most bytes of pages that [`Cache::resize`] may be asked for. The default is the
+    /// capacity, and so is whatever is less.
     ///
     /// What is kept about frames, index and policy is made for that many at once: about 3 % of it,
     /// with pages of 4 KiB.

@@ -491,12 +491,14 @@ impl fmt::Display for Error {
             }
             Self::CapacityOutOfRange { capacity_bytes, least_bytes, most_bytes } => write!(
                 f,
-                "a capacity of {capacity_bytes} bytes is not between the smallest, {least_bytes}, \
-                 and the largest that the cache was built for, {most_bytes}; stay between them, \
-                 or build it with a larger `max_capacity`"
+                "a capacity of {} is not between the smallest, {}, and the largest that the cache \
+                 was built for, {}; stay between them, or build it with a larger `max_capacity`",
+                Size(*capacity_bytes as u64),
+                Size(*least_bytes as u64),
+                Size(*most_bytes as u64)
             ),
             Self::CannotShrink { capacity_bytes, cause } => {
-                write!(f, "the cache cannot shrink to {capacity_bytes} bytes")?;
+                write!(f, "the cache cannot shrink to {}", Size(*capacity_bytes as u64))?;
                 if let Self::NoFrames { pinned, .. } = &**cause {
                     write!(f, ": {pinned} frames {}", HeldFrames(cause))?;
                 }
@@ -504,11 +506,13 @@ impl fmt::Display for Error {
             }
             Self::InsufficientMemory { bytes, available_bytes, limit } => write!(
                 f,
-                "the cache cannot grow by {bytes} bytes: {available_bytes} are available by {}",
+                "the cache cannot grow by {}: {} are available according to {}; ask for less",
+                Size(*bytes as u64),
+                Size(*available_bytes),
                 limit.display()
             ),
             Self::Memory { bytes, errno } => {
-                write!(f, "the cache cannot grow by {bytes} bytes: {errno}")
+                write!(f, "the cache cannot grow by {}: {errno}", Size(*bytes as u64))
             }
             Self::TooManyPins { file, page } => {
                 write!(f, "page {page} of {} has too many pins", file.display())
@@ -624,13 +628,17 @@ impl fmt::Display for Error {
                 file.display()
             ),
             Self::NotAFile { file } => {
-                write!(f, "{} is not a regular file or block device", file.display())
+                write!(
+                    f,
+                    "\"{}\" is not a regular file or block device; open one of these",
+                    file.display()
+                )
             }
             Self::Open { file, errno } => {
                 let what_to_do = match *errno {
                     Errno::NOENT => {
-                        "; to create the file, open it with `write(true).create(true)`; its \
-                         directory must exist"
+                        "; its directory must exist, and unless it is opened with \
+                         `write(true).create(true)` the file too"
                     }
                     Errno::ACCESS | Errno::PERM | Errno::ROFS => {
                         "; look at its mode and its directories'; to read it need only be readable"
@@ -640,7 +648,7 @@ impl fmt::Display for Error {
                     }
                     _ => "",
                 };
-                write!(f, "cannot open {}: {errno}{what_to_do}", file.display())
+                write!(f, "cannot open \"{}\": {errno}{what_to_do}", file.display())
             }
             Self::Misaligned { file, alignment_bytes, page_bytes } => write!(
                 f,
@@ -689,6 +697,20 @@ impl fmt::Display for Count {
     }
 }
 
+/// A number of bytes, in the largest unit of which there is one.
+struct Size(u64);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+        let exponent = (self.0.max(1).ilog2() / 10).min(4);
+        let unit = 1_u64 << (10 * exponent);
+        let decimals = usize::from(!self.0.is_multiple_of(unit));
+        let count = self.0 as f64 / unit as f64;
+        write!(f, "{count:.decimals$} {}", UNITS[exponent as usize])
+    }
+}
+
 /// What keeps the frames of a [`Error::NoFrames`], after how many are pinned.
 struct HeldFrames<'a>(&'a Error);
 
@@ -698,7 +720,10 @@ impl fmt::Display for HeldFrames<'_> {
             return Ok(());
         };
         let (threads, because) = (Count(*threads, "thread"), because(write_error.as_ref()));
-        write!(f, "are pinned, by {threads}, and {unwritten} cannot be written back{because}")?;
+        write!(f, "are pinned, by {threads}")?;
+        if *unwritten > 0 || write_error.is_some() {
+            write!(f, ", and {unwritten} cannot be written back{because}")?;
+        }
         match *given_out {
             0 => Ok(()),
             frames => write!(f, "; {} given out as contiguous memory", Count(frames, "frame")),

@@ -60,9 +60,12 @@ counts! {
     /// Looks without a pin that were in vain, as the page was changed meanwhile.
     PeekRetries peek_retries,
     /// Pages read or written that were not there, by the thread that brought them in, or that read
-    /// them past the cache.
+    /// them past the cache. Of the reads `hits` as a share of `hits + misses - write_misses +
+    /// deduplicated_misses` found their page.
     Misses misses,
-    /// Pages asked for that were not there, but that another thread was bringing in.
+    /// Those of them that were written. A page that is written as a whole is not read for it.
+    WriteMisses write_misses,
+    /// Pages asked for that were not there, but that another thread, or readahead, was bringing in.
     DeduplicatedMisses deduplicated_misses,
     /// Pages that were given up for others.
     Evictions evictions,
@@ -82,7 +85,8 @@ counts! {
     ReadAhead read_ahead,
     /// Those of them that were used since.
     ReadAheadUsed read_ahead_used,
-    /// Those of them that were given up, or could not be read, before they were used.
+    /// Those of them that were given up, or could not be read, before they were used: where a scan
+    /// stops, and a few in a hundred where many scans share a cache that is full of used pages.
     ReadAheadWasted read_ahead_wasted,
     /// Pages that were copied because they were pinned when they were to be changed, also by a
     /// peek that had to pin.
@@ -159,6 +163,8 @@ impl Counters {
         stats.peek_retries += peek_retries;
         stats.copies_out += copies_out;
         stats.hits += stats.peeks + stats.copies_out;
+        // Counted once, as writes in order make one for each page.
+        stats.misses += stats.write_misses;
         stats
     }
 }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use unherd_sys::Errno;
 
+use super::Size;
+
 /// What a cache maps memory for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -91,19 +93,21 @@ impl fmt::Display for BuildError {
             ),
             Self::TooSmall { capacity_bytes, page_bytes, frames, least } => write!(
                 f,
-                "a capacity of {capacity_bytes} bytes holds {frames} pages; at least {least} are \
-                 needed, which is {} bytes",
-                least * page_bytes
+                "a capacity of {} holds {frames} pages; at least {least} are needed, which is {}",
+                Size(*capacity_bytes as u64),
+                Size((least * page_bytes) as u64)
             ),
             Self::TooLarge { capacity_bytes } => write!(
                 f,
-                "a capacity of {capacity_bytes} bytes holds too many pages; give less, or use \
-                 larger pages"
+                "a capacity of {} holds too many pages; give less, or use larger pages",
+                Size(*capacity_bytes as u64)
             ),
             Self::InsufficientMemory { bytes, available_bytes, limit } => write!(
                 f,
-                "the cache takes {bytes} bytes of memory when it is built, and {available_bytes} \
-                 are available by {}; build it with less capacity",
+                "the cache takes {} of memory when it is built, and {} are available according to \
+                 {}; build it with less capacity",
+                Size(*bytes as u64),
+                Size(*available_bytes),
                 limit.display()
             ),
             Self::Memory { what, bytes, errno } => {

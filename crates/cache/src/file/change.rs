@@ -292,11 +292,9 @@ impl Core {
                     began = self.wait_for_page(file, key, busy, Want::Change, began)?;
                 }
                 WriteAccess::Miss(announced) => {
+                    self.counters().add(Count::WriteMisses, 1);
                     let mut claim = match spare.claim.take() {
-                        Some(claim) => {
-                            self.counters().add(Count::Misses, 1);
-                            claim
-                        }
+                        Some(claim) => claim,
                         None => self.frame_for_announced(announced, began)?,
                     };
                     // As the page is announced, nobody can have it reach into the file meanwhile.
@@ -330,7 +328,7 @@ impl Core {
                 let Some(claim) = spare.take_if(|_| covers_page) else {
                     return WriteAccess::Miss(shard.announce());
                 };
-                self.counters().add(Count::Misses, 1);
+                self.counters().add(Count::WriteMisses, 1);
                 let is_installed = shard.install_missing(self.frames(), &claim, State::Changing);
                 debug_assert!(is_installed);
                 return WriteAccess::Ready(claim);

@@ -424,26 +424,37 @@ impl File {
     /// ```no_run
     /// # use unherd_cache as unherd;
     /// use std::pin::pin;
-    /// use std::task::{Context, Poll, Waker};
-    /// use unherd::{Cache, File, Io, OpenOptions, PageNo};
+    /// use std::sync::Arc;
+    /// use std::task::{Context, Poll, Wake};
+    /// use std::thread::{self, Thread};
+    /// use unherd::{Cache, File, OpenOptions, PageNo};
+    ///
     /// async fn sum(file: &File, page: PageNo) -> Result<u64, unherd::Error> {
     ///     let page = file.page_async(page).await?;
     ///     Ok(page.iter().map(|&byte| u64::from(byte)).sum())
     /// }
     ///
-    /// # fn run<F: Future>(future: F) -> F::Output {
-    /// #     let mut future = pin!(future);
-    /// #     loop {
-    /// #         let mut context = Context::from_waker(Waker::noop());
-    /// #         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-    /// #             return output;
-    /// #         }
-    /// #         std::thread::yield_now();
-    /// #     }
-    /// # }
-    /// let cache = Cache::builder().io(Io::Queued).build()?;
+    /// // The least that an executor does; any other will do.
+    /// struct Unpark(Thread);
+    /// impl Wake for Unpark {
+    ///     fn wake(self: Arc<Self>) {
+    ///         self.0.unpark();
+    ///     }
+    /// }
+    /// fn run<F: Future>(future: F) -> F::Output {
+    ///     let waker = Arc::new(Unpark(thread::current())).into();
+    ///     let (mut future, mut context) = (pin!(future), Context::from_waker(&waker));
+    ///     loop {
+    ///         match future.as_mut().poll(&mut context) {
+    ///             Poll::Ready(output) => return output,
+    ///             Poll::Pending => thread::park(),
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let cache = Cache::builder().build()?;
     /// let file = cache.open("data", OpenOptions::new())?;
-    /// println!("{}", run(sum(&file, PageNo(3)))?); // by any executor
+    /// println!("{}", run(sum(&file, PageNo(3)))?);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

@@ -214,7 +214,6 @@ impl Core {
         announced: FillReservation,
         began: Option<Timestamp>,
     ) -> Result<Claim, Error> {
-        self.counters().add(Count::Misses, 1);
         self.take_frame(announced.key, began).inspect_err(|_| {
             self.pages.take_back(announced, WakeMessage::NoFrames(announced.generation))
         })
@@ -230,9 +229,9 @@ impl Core {
         wanted: u64,
         began: Option<Timestamp>,
     ) -> Result<Vec<Claim>, Error> {
+        self.counters().add(Count::Misses, 1);
         let claims = self.try_take_with_neighbours(file, announced.key, wanted);
         if !claims.is_empty() {
-            self.counters().add(Count::Misses, 1);
             return Ok(claims);
         }
         self.frame_for_announced(announced, began).map(|claim| vec![claim])

@@ -66,7 +66,7 @@ impl Core {
         drop(locked);
         let spare = claims.split_off(written);
         if written > 0 {
-            self.counters().add(Count::Misses, written as u64);
+            self.counters().add(Count::WriteMisses, written as u64);
             #[cfg(test)]
             steps::reach(self, steps::Step::WritePages, page);
             self.memory().write_pages(&mut claims, &bytes[..written * page_bytes]);

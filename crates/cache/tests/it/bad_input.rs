@@ -33,9 +33,7 @@ fn builders_name_the_value_that_does_not_do() {
     assert_eq!(build(7 << 20, 2 << 20).unwrap_err(), too_small(7 << 20, 2 << 20, 3));
     assert_eq!(build(10_000, 4096).unwrap_err(), too_small(10_000, 4096, 2));
     assert!(
-        too_small(10_000, 4096, 2)
-            .to_string()
-            .ends_with("at least 4 are needed, which is 16384 bytes")
+        too_small(10_000, 4096, 2).to_string().ends_with("at least 4 are needed, which is 16 KiB")
     );
     assert!(matches!(build(usize::MAX, 4096), Err(BuildError::TooLarge { .. })));
     match build(1 << 50, 1 << 20).unwrap_err() {
@@ -231,7 +229,7 @@ fn running_out_of_frames_is_an_error_that_says_what_holds_them() {
         let guards = pin_all(&file, 8);
         match file.read_at(&mut [0; 4], 512 * 10) {
             Err(error @ Error::NoFrames { pinned: 8, capacity: 8, .. }) => {
-                assert!(error.to_string().contains("8 are pinned, by 1 thread,"), "{error}");
+                assert!(error.to_string().contains("8 are pinned, by 1 thread; drop"), "{error}");
             }
             other => panic!("{other:?}"),
         }

@@ -52,6 +52,7 @@ fn stampede(io: Io, filtered: bool, plan: FaultPlan) -> (Counts, usize) {
     assert_eq!(device.counts("f").reads, 1, "one read of the device");
     let stats = cache.stats();
     assert_eq!((stats.misses, stats.deduplicated_misses), (1, THREADS as u64 - 1));
+    assert_eq!(stats.write_misses, 0);
     (counts(), failed)
 }
 
