@@ -20,6 +20,7 @@ mod owner;
 mod page_mut;
 mod page_stream;
 mod pieces;
+mod queued_read;
 mod read;
 mod read_on;
 mod read_uncached;
@@ -32,7 +33,6 @@ mod sync;
 #[cfg(feature = "async")]
 mod sync_async;
 mod throttle;
-mod ticket;
 mod whole_pages;
 mod writeback;
 

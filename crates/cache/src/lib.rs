@@ -81,6 +81,7 @@ mod error;
 mod file;
 mod foreign_code;
 mod frames;
+mod group_commit;
 #[cfg(not(loom))]
 mod io;
 #[cfg(not(loom))]
@@ -91,7 +92,6 @@ mod pages;
 mod ranked;
 #[cfg(not(loom))]
 mod reasons;
-mod rounds;
 #[cfg(all(test, shuttle))]
 mod shuttle;
 #[cfg(not(loom))]

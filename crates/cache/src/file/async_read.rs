@@ -8,7 +8,7 @@
 //! | 0 | fresh, or in a poll | nothing, between polls | does nothing |
 //! | 1 | waits for a page that others read or change | a place in the page's queue | leaves the queue |
 //! | 2 | has announced the page, and waits for a frame | the announcement ([`FillReservationGuard`]), a place in the frames' queue, the count of one waiter | leaves the queue; a wake that had chosen it goes to the next there; the announcement is taken back, and the waiters for the page look again |
-//! | 3 | waits for its read | the right to the pin (`ticket.rs`), a place in the page's queue | leaves; the read ends by itself, and the page comes in for the others |
+//! | 3 | waits for its read | the right to the pin (`queued_read.rs`), a place in the page's queue | leaves; the read ends by itself, and the page comes in for the others |
 //! | 4 | its read has ended, and it was not polled since | the same, with a pin | the pin is given back |
 //! | 5 | ready | the guard is the caller's | |
 //!
@@ -55,8 +55,8 @@ use unherd_sys::primitives::Arc;
 use crate::Error;
 use crate::file::Core;
 use crate::file::fill::{BegunFill, finish};
+use crate::file::queued_read::QueuedRead;
 use crate::file::reclaim::{Attempt, Attempts};
-use crate::file::ticket::Ticket;
 use crate::frames::{Claim, Pin};
 use crate::io::TransferError;
 use crate::page::{PageKey, PageNo};
@@ -195,8 +195,8 @@ impl Core {
         let filled = match Fill::begin(&self.pages, file.clone(), announced, claims) {
             BegunFill::Ended(filled) => filled,
             BegunFill::ToRead(run) => {
-                match Ticket::begin(&self.pages, engine, run, announced.key) {
-                    Ok(ticket) => ticket.wait_async().await,
+                match QueuedRead::begin(&self.pages, engine, run, announced.key) {
+                    Ok(read) => read.wait_async().await,
                     Err(run) => finish(&self.pages, *run, |_| Err(TransferError::IO)),
                 }
             }
@@ -215,7 +215,7 @@ impl Core {
         let end = began.after(self.frame_wait);
         let taken = self.take_before_async(engine, key, end).await;
         taken.ok_or_else(|| {
-            self.pages.notify_idle(1);
+            self.pages.notify_frame_waiters(1);
             self.no_frames(Timestamp::now().since(began))
         })
     }

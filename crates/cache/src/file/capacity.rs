@@ -45,7 +45,7 @@ fn grow_by(core: &Core, frames: usize) -> Result<(), Error> {
         return Err(Error::InsufficientMemory { bytes, available_bytes, limit });
     }
     core.supply().grow(frames).map_err(|errno| Error::Memory { bytes, errno })?;
-    core.pages.notify_idle(frames);
+    core.pages.notify_frame_waiters(frames);
     core.files.hand_out_reservations(core.supply(), usize::MAX);
     Ok(())
 }
@@ -188,7 +188,7 @@ impl Drop for Shrinking<'_> {
         let count = claims.len();
         self.core.supply().put_back(claims);
         self.core.supply().aim_at(usize::MAX);
-        self.core.pages.notify_idle(count);
+        self.core.pages.notify_frame_waiters(count);
         // Where it did not shrink there is as much room as before.
         if self.core.supply().len() > self.left {
             self.core.files.hand_out_reservations(self.core.supply(), usize::MAX);

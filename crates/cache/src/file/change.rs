@@ -126,7 +126,7 @@ impl Core {
         let is_page_wanted = !self.supply().dirty_waiters.is_empty_after_rmw();
         self.pages.wake_pages(pages.take(count).map(|page| file.key(page)));
         if is_frame_wanted {
-            self.pages.notify_idle(count);
+            self.pages.notify_frame_waiters(count);
         }
         if is_page_wanted {
             self.notify_of_dirty_pages(count);
@@ -173,7 +173,7 @@ impl Core {
         let is_page_wanted = is_dirty && !self.supply().dirty_waiters.is_empty_after_rmw();
         self.pages.wake_page_after_rmw(key);
         if is_frame_wanted {
-            self.pages.notify_idle(1);
+            self.pages.notify_frame_waiters(1);
         }
         if is_page_wanted {
             self.notify_of_dirty_pages(1);
@@ -203,7 +203,7 @@ impl Core {
                     self.supply().note_dirty();
                     self.pages.notify_writable();
                 } else {
-                    self.pages.notify_idle(1);
+                    self.pages.notify_frame_waiters(1);
                 }
             }
             // The copy of a page in write-back is written once more. A held page may have been

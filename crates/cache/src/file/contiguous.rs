@@ -357,7 +357,7 @@ impl Drop for ContiguousFrames {
             return;
         }
         self.core.supply().take_back(claims);
-        self.core.pages.notify_idle(count);
+        self.core.pages.notify_frame_waiters(count);
         self.core.files.hand_out_reservations(self.core.supply(), usize::MAX);
     }
 }

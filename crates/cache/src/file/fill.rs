@@ -178,7 +178,7 @@ impl Fill {
             deliver(Ok(pin));
         }
         pages.wake_pages((0..count).map(|at| self.key(at)));
-        pages.notify_idle(ahead);
+        pages.notify_frame_waiters(ahead);
     }
 
     /// The pages after the first `kept` are not brought in. They come in when they are asked for.

@@ -3,7 +3,7 @@
 
 use unherd_sys::{Completion, Deadline, Timestamp};
 
-use crate::file::ticket::put_slot_result;
+use crate::file::queued_read::put_slot_result;
 use crate::file::{Core, Expired};
 use crate::frames::Alarm;
 use crate::io::TransferError;
@@ -95,7 +95,7 @@ impl<'a> IoThread<'a> {
         }
         completing.give_up(core, engine, lacks_result);
         completing.end_group(core);
-        core.pages.notify_idle(usize::MAX);
+        core.pages.notify_frame_waiters(usize::MAX);
         core.supply().dirty_waiters.notify_all(core.waits());
     }
 

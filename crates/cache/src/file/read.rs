@@ -13,7 +13,7 @@ use unherd_sys::{Errno, Timestamp};
 use crate::Error;
 use crate::file::Core;
 use crate::file::fill::{BegunFill, finish};
-use crate::file::ticket::Ticket;
+use crate::file::queued_read::QueuedRead;
 use crate::foreign_code::is_in_foreign_code;
 use crate::frames::{Claim, Pin};
 use crate::page::{PageKey, PageNo};
@@ -195,8 +195,8 @@ impl Core {
         if let Some(_own) = engine.try_begin_blocking_read(self.memory(), may_queue) {
             return self.read_in_thread(run);
         }
-        match Ticket::begin(&self.pages, engine, run, first) {
-            Ok(ticket) => ticket.wait(),
+        match QueuedRead::begin(&self.pages, engine, run, first) {
+            Ok(read) => read.wait(),
             // The I/O thread has died.
             Err(run) => self.read_in_thread(*run),
         }

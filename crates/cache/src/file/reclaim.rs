@@ -158,7 +158,7 @@ impl Core {
         let end = began.after(self.frame_wait);
         let taken = self.take_before(key, began, end);
         taken.ok_or_else(|| {
-            self.pages.notify_idle(1);
+            self.pages.notify_frame_waiters(1);
             self.no_frames(Timestamp::now().since(began))
         })
     }

@@ -58,7 +58,7 @@ pub(crate) struct Pool {
     window: usize,
     /// Frames whose pages are being given up, with the pool unlocked, and those that were taken
     /// from pages so, and are not free yet.
-    leaving: usize,
+    isolated: usize,
 }
 
 impl Pool {
@@ -114,26 +114,26 @@ impl Pool {
     }
 
     /// Pages are about to be given up by the caller: the policy proposes them to nobody else.
-    pub(crate) fn begin_to_leave(&mut self, pages: &[(FrameId, PageKey)]) {
-        pages.iter().for_each(|(frame, _)| self.policy.leave(self.number(*frame)));
-        self.leaving += pages.len();
+    pub(crate) fn isolate(&mut self, pages: &[(FrameId, PageKey)]) {
+        pages.iter().for_each(|(frame, _)| self.policy.isolate(self.number(*frame)));
+        self.isolated += pages.len();
     }
 
-    /// After [`Pool::begin_to_leave`] and [`Pools::evicted`] of those pages that were: the others
+    /// After [`Pool::isolate`] and [`Pools::evicted`] of those pages that were: the others
     /// stay.
-    pub(crate) fn end_to_leave(&mut self, pages: &[(FrameId, PageKey)], evicted: usize) {
-        pages.iter().for_each(|(frame, _)| self.policy.stay(self.number(*frame)));
-        self.leaving -= pages.len() - evicted;
+    pub(crate) fn end_isolation(&mut self, pages: &[(FrameId, PageKey)], evicted: usize) {
+        pages.iter().for_each(|(frame, _)| self.policy.put_back(self.number(*frame)));
+        self.isolated -= pages.len() - evicted;
     }
 
     /// That many frames that were taken from pages so are free now.
     pub(crate) fn end_withholding(&mut self, frames: usize) {
-        self.leaving -= frames;
+        self.isolated -= frames;
     }
 
     /// At most how many frames will be free once those are that are being taken from pages.
     pub(crate) fn free_soon(&self) -> usize {
-        self.free.len() + self.leaving
+        self.free.len() + self.isolated
     }
 
     /// The other frames of the extent of memory in which a frame lies.
@@ -232,7 +232,7 @@ impl Pools {
                 policy: S3Fifo::new(len as u32),
                 free: FreeFrames::new(first, len, free.clone()),
                 window: *WINDOW.end(),
-                leaving: 0,
+                isolated: 0,
             };
             Place { pool: Ranked::new(pool), free, begun: AtomicU32::new(0) }
         };

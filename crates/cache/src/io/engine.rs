@@ -12,10 +12,10 @@
 //! not: the slot owns it, and with it the memory. The tag of a transfer is the number of its slot.
 //!
 //! Who brings a page in so waits for the page like everybody else, and finds the pin in the slot,
-//! for which it has a ticket (`file/ticket.rs`). A task may be dropped while it waits:
+//! for which it has a `QueuedRead` (`file/queued_read.rs`). A task may be dropped while it waits:
 //!
 //! ```text
-//!  the ticket is dropped                    the I/O thread completes the read
+//!  the queued read is dropped               the I/O thread completes the read
 //!  ---------------------                    ---------------------------------
 //!                                           publish the page, pinned
 //!  lock the slots                           lock the slots

@@ -94,12 +94,12 @@ impl Pages {
     /// A page can be written that could not, or what a write needs was given back: it may be just
     /// what somebody waits for who wants a frame, or room.
     pub(crate) fn notify_writable(&self) {
-        self.notify_idle(1);
+        self.notify_frame_waiters(1);
         self.supply.dirty_waiters.notify_of_pages(&self.supply.waits, 1);
     }
 
     /// A frame that became idle may be just what somebody waits for.
-    pub(crate) fn notify_idle(&self, frames: usize) {
+    pub(crate) fn notify_frame_waiters(&self, frames: usize) {
         self.after_notify(self.supply.waiters.notify(&self.supply.waits, frames));
     }
 
@@ -155,7 +155,7 @@ impl Pages {
             }
         }
         self.supply.pools.push_free(claim);
-        self.notify_idle(1);
+        self.notify_frame_waiters(1);
     }
 
     /// Drops the page of the shard, if it is there, whatever it holds; gives its word before.
@@ -286,7 +286,7 @@ impl Pages {
             take(&mut pool);
             return None;
         }
-        let (mut search, mut stayed) = (pool.begin_search(), 0);
+        let (mut search, mut put_back) = (pool.begin_search(), 0);
         let (mut chosen, mut claims) =
             (Vec::with_capacity(EXTENT), Vec::with_capacity(wanted + EXTENT));
         while claims.len() < wanted {
@@ -296,7 +296,7 @@ impl Pages {
             if chosen.is_empty() {
                 break;
             }
-            pool.begin_to_leave(&chosen);
+            pool.isolate(&chosen);
             drop(pool);
             #[cfg(all(test, not(any(loom, shuttle))))]
             tests::while_unlocked();
@@ -305,8 +305,8 @@ impl Pages {
             pool = self.supply.pools.lock(at);
             self.note_evicted(&mut pool, &claims[before..]);
             let evicted = claims.len() - before;
-            pool.end_to_leave(&chosen, evicted);
-            stayed += chosen.len() - evicted;
+            pool.end_isolation(&chosen, evicted);
+            put_back += chosen.len() - evicted;
             chosen.clear();
         }
         // Not before: others would take them, and leave the run in pieces.
@@ -317,7 +317,7 @@ impl Pages {
         let free = pool.free.len();
         drop(pool);
         // Who searched meanwhile found none of these pages, be they gone or not.
-        self.notify_idle(free + stayed);
+        self.notify_frame_waiters(free + put_back);
         dirty
     }
 
@@ -375,7 +375,7 @@ impl Pages {
                 let mut pool = pools.lock(at);
                 claims.into_iter().for_each(|claim| pool.push_free(claim));
                 drop(pool);
-                self.notify_idle(freed);
+                self.notify_frame_waiters(freed);
             }
         }
     }

@@ -58,7 +58,7 @@ impl Pages {
                 self.free_frame(claim);
             }
         } else if state.is_at_rest() {
-            self.notify_idle(1);
+            self.notify_frame_waiters(1);
         }
     }
 }

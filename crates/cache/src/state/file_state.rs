@@ -7,10 +7,10 @@ use unherd_sys::{DeviceFile, Errno, Identity};
 
 use crate::error::{Error, Operation};
 use crate::foreign_code::run_foreign;
+use crate::group_commit::GroupCommit;
 use crate::latch::{RwLatch, StripedRwLatch};
 use crate::page::{ALL_PAGES, FileId, PageKey, PageNo, PageRange};
 use crate::ranked::{Ranked, rank};
-use crate::rounds::Rounds;
 use crate::state::holds::Holds;
 use crate::state::write_behind::WriteStreams;
 use crate::state::{Durability, Failure, Hook, PageSet, ReadStreams, Unflushed, Unwritten};
@@ -45,7 +45,7 @@ pub(crate) struct FileState {
     pub(crate) write_backs: RwLatch,
     /// Group commit. A round writes the pages back that its callers want durable, and flushes.
     /// Gives the held pages, which it has left out.
-    pub(crate) syncs: Rounds<PageRange, Result<Vec<PageNo>, Failure>>,
+    pub(crate) syncs: GroupCommit<PageRange, Result<Vec<PageNo>, Failure>>,
     /// Shared with the other files of the device.
     pub(crate) unflushed: Arc<Unflushed>,
     /// Every page that may be other than clean; the set may name pages that are clean or gone. A

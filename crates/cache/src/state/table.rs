@@ -10,11 +10,11 @@ use unherd_sys::{DeviceFile, Identity, Opened};
 
 use crate::error::Error;
 use crate::frames::Claim;
+use crate::group_commit::GroupCommit;
 use crate::latch::{RwLatch, StripedRwLatch};
 use crate::page::{FileId, FrameId, PageKey};
 use crate::pages::{FlushState, Pages};
 use crate::ranked::{Ranked, rank};
-use crate::rounds::Rounds;
 use crate::state::preallocated::Left;
 use crate::state::{CarriedOver, Durability, FileState, OpenOptions, Unflushed, Unwritten};
 
@@ -221,7 +221,7 @@ impl Files {
             len: AtomicU64::new(0),
             writers: StripedRwLatch::default(),
             write_backs: RwLatch::default(),
-            syncs: Rounds::default(),
+            syncs: GroupCommit::default(),
             unflushed: table.unflushed.entry(opened.identity.device).or_default().clone(),
             unclean: Ranked::default(),
             durability: Ranked::new(durability),

@@ -12,7 +12,7 @@ use unherd_sys::Errno;
 use unherd_sys::primitives::Arc;
 
 use crate::file::Core;
-use crate::file::ticket::put_slot_result;
+use crate::file::queued_read::put_slot_result;
 use crate::io::{RunBuffer, TransferError};
 use crate::page::{BusyGeneration, FrameId, PageNo};
 use crate::pages::WakeMessage;

@@ -131,7 +131,7 @@ fn who_has_lost_and_is_overdue_is_first() {
         until_queues_are(1, 0);
         let other = scope.spawn(|| take("other", now));
         until_queues_are(2, 0);
-        core.pages.notify_idle(1);
+        core.pages.notify_frame_waiters(1);
         until_queues_are(1, 1);
         pins.pop();
         for thread in [overdue, other] {

@@ -33,8 +33,8 @@ enum Place {
     Small,
     Main,
     /// In no queue: its page, which was in that one, is being given up.
-    LeavingSmall,
-    LeavingMain,
+    IsolatedSmall,
+    IsolatedMain,
 }
 
 /// S3-FIFO: two queues. Its owner remembers which pages were given up.
@@ -44,9 +44,9 @@ pub(crate) struct S3Fifo {
     small: Queue,
     main: Queue,
     places: Box<[Place]>,
-    /// The small queue is asked first while it has this many, with those that are leaving.
+    /// The small queue is asked first while it has this many, with those isolated from it.
     small_len: u32,
-    leaving_small: u32,
+    isolated_small: u32,
 }
 
 fn small_len(frames: u32) -> u32 {
@@ -62,7 +62,7 @@ impl S3Fifo {
             main: Queue::new(),
             places: vec![Place::Nowhere; frames as usize].into_boxed_slice(),
             small_len: small_len(frames),
-            leaving_small: 0,
+            isolated_small: 0,
         }
     }
 
@@ -80,19 +80,19 @@ impl S3Fifo {
     }
 
     /// The page in `frame` is being given up: it is proposed to nobody else until
-    /// [`S3Fifo::evicted`], or [`S3Fifo::stay`].
-    pub(crate) fn leave(&mut self, frame: u32) {
-        let leaving = match self.unlink(frame) {
-            Place::Small => Place::LeavingSmall,
-            Place::Main => Place::LeavingMain,
+    /// [`S3Fifo::evicted`], or [`S3Fifo::put_back`].
+    pub(crate) fn isolate(&mut self, frame: u32) {
+        let isolated = match self.unlink(frame) {
+            Place::Small => Place::IsolatedSmall,
+            Place::Main => Place::IsolatedMain,
             place => place,
         };
-        self.push(frame, leaving);
+        self.push(frame, isolated);
     }
 
     /// The page in `frame` could not be given up, if it was to be: it goes behind all others.
-    pub(crate) fn stay(&mut self, frame: u32) {
-        if matches!(self.places[frame as usize], Place::LeavingSmall | Place::LeavingMain) {
+    pub(crate) fn put_back(&mut self, frame: u32) {
+        if matches!(self.places[frame as usize], Place::IsolatedSmall | Place::IsolatedMain) {
             let place = self.unlink(frame);
             self.push(frame, place);
         }
@@ -176,23 +176,23 @@ impl S3Fifo {
         match place {
             Place::Small => self.small.push(&mut self.links, frame),
             Place::Main => self.main.push(&mut self.links, frame),
-            Place::LeavingSmall => self.leaving_small += 1,
-            Place::Nowhere | Place::LeavingMain => {}
+            Place::IsolatedSmall => self.isolated_small += 1,
+            Place::Nowhere | Place::IsolatedMain => {}
         }
     }
 
-    /// Takes the frame from where it is, or was before it began to leave, which it gives.
+    /// Takes the frame from where it is, or was before it was isolated, which it gives.
     fn unlink(&mut self, frame: u32) -> Place {
         let place = std::mem::replace(&mut self.places[frame as usize], Place::Nowhere);
         match place {
             Place::Nowhere => {}
             Place::Small => self.small.unlink(&mut self.links, frame),
             Place::Main => self.main.unlink(&mut self.links, frame),
-            Place::LeavingSmall => {
-                self.leaving_small -= 1;
+            Place::IsolatedSmall => {
+                self.isolated_small -= 1;
                 return Place::Small;
             }
-            Place::LeavingMain => return Place::Main,
+            Place::IsolatedMain => return Place::Main,
         }
         place
     }
@@ -205,7 +205,7 @@ impl S3Fifo {
         };
         let small = of(&self.small, fruitless_scans.small, Place::Small);
         let main = of(&self.main, fruitless_scans.main, Place::Main);
-        let small_len = self.small.len() + self.leaving_small;
+        let small_len = self.small.len() + self.isolated_small;
         if small_len >= self.small_len { small.or(main) } else { main.or(small) }
     }
 }

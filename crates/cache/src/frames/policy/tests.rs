@@ -209,20 +209,20 @@ fn where_one_queue_has_nothing_the_other_is_asked() {
 }
 
 #[test]
-fn what_is_leaving_is_proposed_to_nobody_else() {
+fn isolated_frames_are_not_proposed() {
     let (mut policy, mut seen) = two_queues();
     for frame in [0, 1, 10, 11, 12, 13, 14] {
-        policy.policy.leave(frame);
+        policy.policy.isolate(frame);
         assert!(!policy.policy.may_go_early(frame, 0));
     }
     // One is given up, one stays, one is dropped, two are copied, and one comes with another page.
     policy.evicted(10);
-    policy.policy.stay(11);
+    policy.policy.put_back(11);
     policy.remove(12);
     policy.transfer(13, 10);
     policy.transfer(0, 12);
     policy.admit(14, 99);
-    (0..20).for_each(|frame| policy.policy.stay(if frame == 1 { 2 } else { frame }));
+    (0..20).for_each(|frame| policy.policy.put_back(if frame == 1 { 2 } else { frame }));
     let order: Vec<_> = std::iter::from_fn(|| give_up(&mut policy, &mut seen)).collect();
     let expected: Vec<u32> = (15..20).chain([11, 10, 14]).collect();
     let (small, main): (Vec<u32>, Vec<u32>) =
@@ -233,9 +233,9 @@ fn what_is_leaving_is_proposed_to_nobody_else() {
 }
 
 #[test]
-fn what_is_leaving_the_small_queue_counts_as_there() {
+fn isolated_frames_count_in_the_small_queue() {
     let (mut policy, mut seen) = two_queues();
-    (12..20).for_each(|frame| policy.policy.leave(frame));
+    (12..20).for_each(|frame| policy.policy.isolate(frame));
     assert_eq!(give_up(&mut policy, &mut seen), Some(10));
     (12..20).for_each(|frame| policy.evicted(frame));
     assert_eq!(give_up(&mut policy, &mut seen), Some(0));
@@ -282,8 +282,8 @@ proptest! {
                     policy.evicted(frame);
                     pages[frame as usize] = None;
                 }
-                3 => policy.policy.leave(frame),
-                4 => policy.policy.stay(frame),
+                3 => policy.policy.isolate(frame),
+                4 => policy.policy.put_back(frame),
                 _ => {
                     policy.transfer(frame, other);
                     if let Some(page) = pages[frame as usize].take() {
@@ -292,8 +292,8 @@ proptest! {
                 }
             }
         }
-        // Those that are leaving have not left.
-        (0..12).for_each(|frame| policy.policy.stay(frame));
+        // Isolated frames have not left.
+        (0..12).for_each(|frame| policy.policy.put_back(frame));
         let mut seen = Seen(vec![CLEAN; 12]);
         let mut found: Vec<_> = std::iter::from_fn(|| give_up(&mut policy, &mut seen)).collect();
         found.sort_unstable();

@@ -216,13 +216,13 @@ fn pages_that_one_gives_up_are_proposed_to_no_other() {
         let mut search = pool.begin_search();
         pool.policy.propose(&mut search, &mut Clean).map(|number| pool.frame(number))
     };
-    pool.begin_to_leave(&pages[..3]);
+    pool.isolate(&pages[..3]);
     assert_eq!((propose(&mut pool), pool.free_soon()), (Some(pages[3].0), 3));
     pools.evicted(&mut pool, pages[..1].iter().copied());
-    pool.end_to_leave(&pages[..3], 1);
+    pool.end_isolation(&pages[..3], 1);
     assert_eq!(pool.free_soon(), 1);
     pool.end_withholding(1);
-    pool.begin_to_leave(&pages[3..]);
+    pool.isolate(&pages[3..]);
     assert_eq!((propose(&mut pool), pool.free_soon()), (Some(pages[1].0), 5));
     claims.into_iter().for_each(|claim| _ = claim.into_frame());
 }

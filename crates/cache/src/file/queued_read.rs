@@ -11,7 +11,7 @@ use crate::state::runs::{Engine, Run};
 
 /// The right to what a read will put into its slot: a pin, or an error.
 #[must_use]
-pub(crate) struct Ticket<'a> {
+pub(crate) struct QueuedRead<'a> {
     pages: &'a Pages,
     engine: &'a Engine,
     at: usize,
@@ -20,7 +20,7 @@ pub(crate) struct Ticket<'a> {
     is_taken: bool,
 }
 
-impl Drop for Ticket<'_> {
+impl Drop for QueuedRead<'_> {
     fn drop(&mut self) {
         // In a child of fork(2) the read is the parent's.
         if !self.is_taken
@@ -32,7 +32,7 @@ impl Drop for Ticket<'_> {
     }
 }
 
-impl<'a> Ticket<'a> {
+impl<'a> QueuedRead<'a> {
     /// Begins to read a run. Gives the right to its first page, or the run, if the I/O thread has
     /// died.
     pub(crate) fn begin(
@@ -75,7 +75,7 @@ impl<'a> Ticket<'a> {
         }
     }
 
-    /// As [`Ticket::wait`], in a task.
+    /// As [`QueuedRead::wait`], in a task.
     #[cfg(feature = "async")]
     pub(crate) async fn wait_async(mut self) -> Result<Pin, Errno> {
         loop {

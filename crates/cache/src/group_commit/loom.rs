@@ -7,7 +7,7 @@ use super::*;
 
 struct Scene {
     waits: WaitTable<WaitKey>,
-    rounds: Rounds<usize, u32>,
+    rounds: GroupCommit<usize, u32>,
     /// Written by a caller before it joins, read in the round that serves it.
     wanted: [UnsafeCell<u32>; 3],
     /// Written in rounds, read by those whom they served.
@@ -21,7 +21,7 @@ impl Scene {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             waits: WaitTable::<WaitKey>::builder().buckets(1).seed(1).build(),
-            rounds: Rounds::default(),
+            rounds: GroupCommit::default(),
             wanted: std::array::from_fn(|_| UnsafeCell::new(0)),
             done: UnsafeCell::new(0),
         })

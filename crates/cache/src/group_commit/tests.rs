@@ -9,7 +9,7 @@ use super::*;
 fn a_round_that_unwinds_is_no_outcome() {
     let waits = WaitTable::<WaitKey>::builder().build();
     let reason = Reason::register("test-a-round-that-unwinds");
-    let rounds = Rounds::<(), u64>::default();
+    let rounds = GroupCommit::<(), u64>::default();
     let (begun, runs) = (AtomicU64::new(0), AtomicU64::new(0));
     let until = |reached: &dyn Fn() -> bool| {
         while !reached() {
@@ -45,7 +45,7 @@ fn a_round_that_unwinds_is_no_outcome() {
 #[test]
 fn callers_share_the_next_round() {
     let waits = WaitTable::<WaitKey>::builder().build();
-    let rounds = Rounds::<u64, Vec<u64>>::default();
+    let rounds = GroupCommit::<u64, Vec<u64>>::default();
     let (runs, ready) = (AtomicU64::new(0), AtomicU64::new(0));
     let outcomes: Vec<Vec<u64>> = thread::scope(|scope| {
         let (waits, rounds, runs, ready) = (&waits, &rounds, &runs, &ready);
@@ -93,7 +93,7 @@ fn a_task_is_not_woken_to_run_a_round() {
 
     let waits = WaitTable::<WaitKey>::builder().build();
     let reason = Reason::register("test-a-task-runs-no-round");
-    let rounds = Rounds::<(), u64>::default();
+    let rounds = GroupCommit::<(), u64>::default();
     let (begun, goes) = (AtomicU64::new(0), AtomicU64::new(0));
     let until = |reached: &dyn Fn() -> bool| {
         while !reached() {
@@ -133,7 +133,7 @@ fn a_task_is_not_woken_to_run_a_round() {
 #[test]
 fn a_task_behind_a_round_that_unwinds_is_served() {
     let waits = WaitTable::<WaitKey>::builder().build();
-    let (rounds, stage) = (Rounds::<(), u64>::default(), AtomicU64::new(0));
+    let (rounds, stage) = (GroupCommit::<(), u64>::default(), AtomicU64::new(0));
     let until = |wanted| {
         while stage.load(Ordering::Relaxed) != wanted {
             thread::yield_now();

@@ -36,7 +36,7 @@ use crate::foreign_code::run_foreign;
 
 /// The rounds of one thing: `W` is what callers want, `O` what a round came to.
 #[derive(Debug)]
-pub(crate) struct Rounds<W, O>(Mutex<State<W, O>>);
+pub(crate) struct GroupCommit<W, O>(Mutex<State<W, O>>);
 
 /// One round is under way if one more has begun than ended.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl<O: Clone> Round<O> {
     }
 }
 
-impl<W, O: Clone> Default for Rounds<W, O> {
+impl<W, O: Clone> Default for GroupCommit<W, O> {
     fn default() -> Self {
         Self(Mutex::new(State {
             begun: 0,
@@ -94,7 +94,7 @@ impl<W, O: Clone> Default for Rounds<W, O> {
 
 /// Ends the round, also if the one that runs it unwinds.
 struct Ending<'a, W, O: Clone> {
-    rounds: &'a Rounds<W, O>,
+    rounds: &'a GroupCommit<W, O>,
     waits: &'a WaitTable<WaitKey>,
 }
 
@@ -118,7 +118,7 @@ impl<W, O: Clone> Drop for Ending<'_, W, O> {
     }
 }
 
-impl<W, O: Clone> Rounds<W, O> {
+impl<W, O: Clone> GroupCommit<W, O> {
     /// Joins the next round. Returns the outcome when that has ended, and runs it by `run`, which
     /// is given what all want who have joined it, unless another caller does. Waits under `reason`.
     pub(crate) fn run(
@@ -191,9 +191,9 @@ impl<W, O: Clone> Rounds<W, O> {
 
 /// Rounds for tasks.
 #[cfg(feature = "async")]
-impl<W, O: Clone> Rounds<W, O> {
+impl<W, O: Clone> GroupCommit<W, O> {
     /// Joins the next round, of a task. Whether the caller is to start a thread that calls
-    /// [`Rounds::run_for_tasks`].
+    /// [`GroupCommit::run_for_tasks`].
     pub(crate) fn join(&self, wanted: W) -> (Arc<Round<O>>, bool) {
         let mut state = self.0.lock();
         state.wanted.push(wanted);
