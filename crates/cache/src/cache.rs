@@ -450,12 +450,13 @@ impl CacheBuilder {
         #[cfg(feature = "ablation")]
         let pages = pages.filtered(self.filtered);
         let files = Arc::new(Files::new(CACHES_BUILT.fetch_add(1, Ordering::Relaxed)));
-        let runs = RunBuffers::new(most, page_bytes);
         let pools = Pools::new(most, &topology);
-        let waits = wait_table(OTHER_QUEUES).reason(reasons.frame).build();
+        let waits = Arc::new(wait_table(OTHER_QUEUES).reason(reasons.frame).build());
+        let runs = RunBuffers::new(most, page_bytes, waits.clone(), reasons.write_back);
+        let turns = Turns::new(runs.pages_max, waits.clone(), reasons.write_back);
         let index = Index::new(most).map_err(none(MemoryFor::Index, Index::bytes_for(most)))?;
         let fork = ForkMark::new().map_err(none(MemoryFor::ForkMark, 1))?;
-        let supply = Supply::new(frames, memory, pools, waits, alarm);
+        let supply = Supply::new(frames, memory, pools, waits, reasons.frame, alarm);
         supply.grow(count).map_err(none(MemoryFor::Pages, count * page_bytes))?;
         let pages = Pages {
             supply,
@@ -468,7 +469,7 @@ impl CacheBuilder {
         };
         let core = Arc::new(Core {
             pages,
-            turns: Turns::new(runs.pages_max),
+            turns,
             io: Transfers { device, runs, engine },
             files,
             write_error: Mutex::default(),

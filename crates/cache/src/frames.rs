@@ -18,8 +18,6 @@ mod pools;
 #[cfg(not(loom))]
 mod supply;
 pub(crate) mod turns;
-#[cfg(not(loom))]
-mod usage;
 pub(crate) mod waiters;
 mod word;
 

@@ -1,4 +1,5 @@
-//! Group commit: calls that overlap share the next round.
+//! Group commit: calls that overlap share the next round, as syncs of a file do, and looks at all
+//! frames.
 //!
 //! Each caller *joins* the next round with what it wants done. Rounds run one at a time, each for
 //! all that have joined it; none is joined after it has begun, so a round covers all that happened
@@ -36,7 +37,12 @@ use crate::foreign_code::run_foreign;
 
 /// The rounds of one thing: `W` is what callers want, `O` what a round came to.
 #[derive(Debug)]
-pub(crate) struct GroupCommit<W, O>(Mutex<State<W, O>>);
+pub(crate) struct GroupCommit<W, O> {
+    state: Mutex<State<W, O>>,
+    waits: Arc<WaitTable<WaitKey>>,
+    /// What callers wait under.
+    reason: Reason,
+}
 
 /// One round is under way if one more has begun than ended.
 #[derive(Debug)]
@@ -79,29 +85,13 @@ impl<O: Clone> Round<O> {
     }
 }
 
-impl<W, O: Clone> Default for GroupCommit<W, O> {
-    fn default() -> Self {
-        Self(Mutex::new(State {
-            begun: 0,
-            ended: 0,
-            next: Round::new(1),
-            wanted: Vec::new(),
-            has_task: false,
-            has_runner: false,
-        }))
-    }
-}
-
 /// Ends the round, also if the one that runs it unwinds.
-struct Ending<'a, W, O: Clone> {
-    rounds: &'a GroupCommit<W, O>,
-    waits: &'a WaitTable<WaitKey>,
-}
+struct Ending<'a, W, O: Clone>(&'a GroupCommit<W, O>);
 
 impl<W, O: Clone> Drop for Ending<'_, W, O> {
     fn drop(&mut self) {
         let ended = {
-            let mut state = self.rounds.0.lock();
+            let mut state = self.0.state.lock();
             state.ended = state.begun;
             state.ended
         };
@@ -114,57 +104,64 @@ impl<W, O: Clone> Drop for Ending<'_, W, O> {
             }
             Verdict::Wake
         };
-        run_foreign(|| self.waits.wake_where(&WaitKey::of(self.rounds), choose, Token(0)));
+        run_foreign(|| self.0.waits.wake_where(&WaitKey::of(self.0), choose, Token(0)));
     }
 }
 
 impl<W, O: Clone> GroupCommit<W, O> {
+    /// Callers wait in `waits`, under `reason`.
+    pub(crate) fn new(waits: Arc<WaitTable<WaitKey>>, reason: Reason) -> Self {
+        let state = State {
+            begun: 0,
+            ended: 0,
+            next: Round::new(1),
+            wanted: Vec::new(),
+            has_task: false,
+            has_runner: false,
+        };
+        Self { state: Mutex::new(state), waits, reason }
+    }
+
     /// Joins the next round. Returns the outcome when that has ended, and runs it by `run`, which
-    /// is given what all want who have joined it, unless another caller does. Waits under `reason`.
-    pub(crate) fn run(
-        &self,
-        waits: &WaitTable<WaitKey>,
-        reason: Reason,
-        wanted: impl Fn() -> W,
-        run: impl Fn(Vec<W>) -> O,
-    ) -> O {
+    /// is given what all want who have joined it, unless another caller does.
+    pub(crate) fn run(&self, wanted: impl Fn() -> W, run: impl Fn(Vec<W>) -> O) -> O {
         loop {
             let round = {
-                let mut state = self.0.lock();
+                let mut state = self.state.lock();
                 state.wanted.push(wanted());
                 state.next.clone()
             };
-            if let Some(outcome) = self.finish(&round, waits, reason, &run) {
+            if let Some(outcome) = self.finish(&round, &run) {
                 return outcome;
             }
         }
     }
 
+    /// How many rounds have begun.
+    #[cfg(test)]
+    pub(crate) fn begun(&self) -> u64 {
+        self.state.lock().begun
+    }
+
     /// Runs a round that serves nobody; nothing if one runs, or somebody has joined the next. Those
     /// who join meanwhile are served by the next, after this has ended. Never waits.
-    pub(crate) fn run_alone(&self, waits: &WaitTable<WaitKey>, run: impl FnOnce()) {
+    pub(crate) fn run_alone(&self, run: impl FnOnce()) {
         {
-            let mut state = self.0.lock();
+            let mut state = self.state.lock();
             if state.begun > state.ended || !state.wanted.is_empty() {
                 return;
             }
             state.begin();
         }
-        let _ending = Ending { rounds: self, waits };
+        let _ending = Ending(self);
         run();
     }
 
     /// Returns the outcome of a round that the caller has joined; none if it has unwound.
-    fn finish(
-        &self,
-        round: &Round<O>,
-        waits: &WaitTable<WaitKey>,
-        reason: Reason,
-        run: impl Fn(Vec<W>) -> O,
-    ) -> Option<O> {
+    fn finish(&self, round: &Round<O>, run: impl Fn(Vec<W>) -> O) -> Option<O> {
         let wanted = loop {
             {
-                let mut state = self.0.lock();
+                let mut state = self.state.lock();
                 if state.ended >= round.number {
                     break None;
                 }
@@ -174,14 +171,15 @@ impl<W, O: Clone> GroupCommit<W, O> {
                 }
             }
             let runs = || {
-                let state = self.0.lock();
+                let state = self.state.lock();
                 state.begun > state.ended && state.ended < round.number
             };
             // Without a deadline it cannot time out.
-            let _ = waits.wait(&WaitKey::of(self), runs, Wait::new(reason).tag(round.tag(false)));
+            let how = Wait::new(self.reason).tag(round.tag(false));
+            let _ = self.waits.wait(&WaitKey::of(self), runs, how);
         };
         if let Some(wanted) = wanted {
-            let _ending = Ending { rounds: self, waits };
+            let _ending = Ending(self);
             let outcome = run(wanted);
             *round.outcome.lock() = Some(outcome);
         }
@@ -195,7 +193,7 @@ impl<W, O: Clone> GroupCommit<W, O> {
     /// Joins the next round, of a task. Whether the caller is to start a thread that calls
     /// [`GroupCommit::run_for_tasks`].
     pub(crate) fn join(&self, wanted: W) -> (Arc<Round<O>>, bool) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         state.wanted.push(wanted);
         state.has_task = true;
         let starts = !std::mem::replace(&mut state.has_runner, true);
@@ -203,16 +201,11 @@ impl<W, O: Clone> GroupCommit<W, O> {
     }
 
     /// The body of the runner: runs rounds that tasks have joined, until there is none.
-    pub(crate) fn run_for_tasks(
-        &self,
-        waits: &WaitTable<WaitKey>,
-        reason: Reason,
-        run: impl Fn(Vec<W>) -> O,
-    ) {
+    pub(crate) fn run_for_tasks(&self, run: impl Fn(Vec<W>) -> O) {
         let mut panicked = None;
         loop {
             let round = {
-                let mut state = self.0.lock();
+                let mut state = self.state.lock();
                 if !state.has_task {
                     state.has_runner = false;
                     break;
@@ -220,7 +213,7 @@ impl<W, O: Clone> GroupCommit<W, O> {
                 state.next.clone()
             };
             // If it unwinds: tasks that have joined the next round rely on this thread.
-            let finish = AssertUnwindSafe(|| self.finish(&round, waits, reason, &run));
+            let finish = AssertUnwindSafe(|| self.finish(&round, &run));
             if let Err(payload) = catch_unwind(finish) {
                 panicked = Some(payload);
             }
@@ -231,17 +224,12 @@ impl<W, O: Clone> GroupCommit<W, O> {
     }
 
     /// The outcome of a round that the task has joined, when it has ended; none if it has unwound.
-    pub(crate) async fn ended(
-        &self,
-        round: &Round<O>,
-        waits: &WaitTable<WaitKey>,
-        reason: Reason,
-    ) -> Option<O> {
-        let runs = || self.0.lock().ended < round.number;
+    pub(crate) async fn ended(&self, round: &Round<O>) -> Option<O> {
+        let runs = || self.state.lock().ended < round.number;
         while runs() {
             // Shared, as all of a round are woken: who is dropped leaves nobody behind.
-            let how = Wait::new(reason).tag(round.tag(true)).shared();
-            let _ = waits.wait_async(&WaitKey::of(self), runs, how).await;
+            let how = Wait::new(self.reason).tag(round.tag(true)).shared();
+            let _ = self.waits.wait_async(&WaitKey::of(self), runs, how).await;
         }
         round.outcome.lock().clone()
     }

@@ -222,8 +222,7 @@ impl Row {
         let lacks_buffer = missing.iter().any(|frame| is_dirty(&frame)) && !core.io.runs.has_free();
         if lacks_buffer {
             let mut buffers = Vec::new();
-            let reason = core.reasons().write_back;
-            if core.io.runs.take(1, &mut buffers, core.waits(), reason) {
+            if core.io.runs.take(1, &mut buffers) {
                 core.pages.notify_writable();
             }
             core.put_buffers(buffers);

@@ -35,7 +35,7 @@ impl Core {
             return Ok(());
         }
         let run = |wanted| self.sync_round(file, wanted);
-        let held = file.syncs.run(self.waits(), self.reasons().file, || pages.clone(), run)?;
+        let held = file.syncs.run(|| pages.clone(), run)?;
         file.outcome_of(pages, &held)
     }
 
@@ -159,7 +159,7 @@ impl Core {
         if is_due() {
             // Flushes of one file come one at a time, as the kernel tells of a failure once: so
             // this is a round of its own. If a sync runs or is about to, that flushes.
-            file.syncs.run_alone(self.waits(), || {
+            file.syncs.run_alone(|| {
                 // Another may have begun a flush since.
                 if is_due() {
                     self.flush(file);

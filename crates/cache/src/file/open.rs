@@ -145,8 +145,7 @@ impl Core {
         // The one who had it until now may have changed it since it was opened.
         let len_bytes = self.io.device.len(opened.file).map_err(failed)?;
         let opened = Opened { len_bytes, ..opened };
-        let registered =
-            self.files.register(name.clone(), opened, options, self.memory().page_bytes());
+        let registered = self.files.register(name.clone(), opened, options, &self.pages);
         registered.map(|file| (file, true)).ok_or(Error::TooManyFiles)
     }
 

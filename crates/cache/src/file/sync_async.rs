@@ -58,7 +58,7 @@ impl File {
                     self.run_for_tasks();
                 }
             }
-            let outcome = file.syncs.ended(&round, core.waits(), core.reasons().file).await;
+            let outcome = file.syncs.ended(&round).await;
             if let Some(outcome) = outcome {
                 return self.told(outcome.and_then(|held| file.outcome_of(&pages, &held)));
             }
@@ -67,7 +67,6 @@ impl File {
 
     fn run_for_tasks(&self) {
         let (core, file) = (self.core(), &self.file);
-        let run = |wanted| core.sync_round(file, wanted);
-        file.syncs.run_for_tasks(core.waits(), core.reasons().file, run);
+        file.syncs.run_for_tasks(|wanted| core.sync_round(file, wanted));
     }
 }

@@ -97,8 +97,7 @@ impl<'a> FileCleaner<'a> {
             if let Some(buffer) = self.taken.pop() {
                 return buffer;
             }
-            let (waits, reason) = (self.core.waits(), self.core.reasons().write_back);
-            if self.core.io.runs.take(self.most, &mut self.taken, waits, reason) {
+            if self.core.io.runs.take(self.most, &mut self.taken) {
                 self.core.pages.notify_writable();
             }
         }
@@ -243,7 +242,7 @@ impl Core {
 
     /// Gives buffers back. Somebody may have wanted to write a page back and found none.
     pub(crate) fn put_buffers(&self, buffers: impl IntoIterator<Item = RunBuffer>) {
-        if self.io.runs.put(buffers, self.waits()) {
+        if self.io.runs.put(buffers) {
             self.pages.notify_writable();
         }
     }
@@ -266,7 +265,7 @@ impl Core {
         if joined == Joined::AfterTurn {
             let (small, large, frames) = self.write_behind_pages();
             if small < large {
-                let turn = self.turns.begin(self.waits(), frames, self.reasons().write_back);
+                let turn = self.turns.begin(frames);
                 file.write_streams.lock().set_turn(turn);
             }
         }
@@ -287,7 +286,7 @@ impl Core {
         if file.unwritten.is_failing() {
             return;
         }
-        let _writing = (small < large).then(|| self.turns.write(self.waits(), frames));
+        let _writing = (small < large).then(|| self.turns.write(frames));
         let mut cleaner = FileCleaner::new(self, file, false, 1);
         let mut page = run.start;
         while page < run.end {

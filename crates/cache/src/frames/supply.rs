@@ -3,14 +3,14 @@
 //! How a thread in want and one who makes a frame idle do not miss each other stands in
 //! `waiters.rs`.
 
-use unherd_sync::{Token, WaitKey, WaitTable};
+use unherd_sync::{Reason, Token, WaitKey, WaitTable};
 use unherd_sys::Errno;
-use unherd_sys::primitives::{AtomicUsize, Mutex, Ordering};
+use unherd_sys::primitives::{Arc, AtomicUsize, Mutex, Ordering};
 
 use crate::frames::dirty_waiters::{BUSY, DirtyLimitWaiters};
-use crate::frames::usage::FrameUsage;
 use crate::frames::waiters::FrameWaiters;
 use crate::frames::{Alarm, Claim, FrameMemory, Frames, Pin, Pools, UnavailableFrames};
+use crate::group_commit::GroupCommit;
 use crate::page::FrameId;
 
 /// All frames of a cache, their memory, and their waiters.
@@ -22,7 +22,12 @@ pub(crate) struct Supply {
     pub(crate) dirty_waiters: DirtyLimitWaiters,
     /// None without an I/O thread: then there are no tasks.
     pub(crate) alarm: Option<Alarm>,
-    usage: FrameUsage,
+    /// Looks at all frames: one serves all who asked before it began. It takes 2 ms for a million
+    /// frames of which none is pinned, and 13 ms if all are; and all waiters for a page may ask at
+    /// a time.
+    looks: GroupCommit<(), UnavailableFrames>,
+    /// What the last look has found. Locked for a moment only.
+    latest_unavailable: Mutex<UnavailableFrames>,
     /// How many frames the cache has now. Relaxed: it bounds what may be dirty, or ahead.
     capacity: AtomicUsize,
     /// How many of them are in no pool, as contiguous memory. Relaxed, as `capacity`.
@@ -33,7 +38,7 @@ pub(crate) struct Supply {
     absent: Mutex<Vec<FrameId>>,
     /// Waits for everything but pages, by its address. Its wakes always filter, so that what is
     /// handed to one thread reaches it.
-    pub(crate) waits: WaitTable<WaitKey>,
+    pub(crate) waits: Arc<WaitTable<WaitKey>>,
 }
 
 impl Supply {
@@ -42,7 +47,8 @@ impl Supply {
         (frames, claims): (Frames, Vec<Claim>),
         memory: FrameMemory,
         pools: Pools,
-        waits: WaitTable<WaitKey>,
+        waits: Arc<WaitTable<WaitKey>>,
+        reason: Reason,
         alarm: Option<Alarm>,
     ) -> Self {
         Self {
@@ -52,7 +58,8 @@ impl Supply {
             waiters: FrameWaiters::new(),
             dirty_waiters: DirtyLimitWaiters::default(),
             alarm,
-            usage: FrameUsage::default(),
+            looks: GroupCommit::new(waits.clone(), reason),
+            latest_unavailable: Mutex::default(),
             capacity: AtomicUsize::new(0),
             given_out: AtomicUsize::new(0),
             aim: AtomicUsize::new(usize::MAX),
@@ -171,9 +178,14 @@ impl Supply {
         }
     }
 
-    /// Who holds the frames: looks at all of them, or shares the look of another.
+    /// Who holds the frames: looks at all of them, or waits for the look of another.
     pub(crate) fn held(&self) -> UnavailableFrames {
-        self.usage.share(|| self.frames.held())
+        let look = |_| {
+            let held = self.frames.held();
+            *self.latest_unavailable.lock() = held;
+            held
+        };
+        self.looks.run(|| (), look)
     }
 
     /// A page has become dirty, or stays so.
@@ -191,11 +203,12 @@ impl Supply {
     /// How often all frames were looked at.
     #[cfg(test)]
     pub(crate) fn looks(&self) -> u64 {
-        self.usage.begun()
+        self.looks.begun()
     }
 
-    /// As [`Supply::held`], for one that is told by another, who has looked.
+    /// As [`Supply::held`], for one that is told by another, who has looked; that may be a task,
+    /// which waits for no look.
     pub(crate) fn latest_unavailable(&self) -> UnavailableFrames {
-        self.usage.latest()
+        *self.latest_unavailable.lock()
     }
 }

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use unherd_sync::{Outcome, Reason, Token, Wait, WaitKey, WaitTable};
 use unherd_sys::Deadline;
-use unherd_sys::primitives::{AtomicU32, AtomicU64, Ordering};
+use unherd_sys::primitives::{Arc, AtomicU32, AtomicU64, Ordering};
 
 /// Chosen by measurement: 16 and 96 are as good.
 const RUNS_MAX: usize = 64;
@@ -45,6 +45,9 @@ pub(crate) struct Turns {
     writing: AtomicU32,
     /// How many turns have begun. Relaxed: a number is all that it gives.
     begun: AtomicU64,
+    waits: Arc<WaitTable<WaitKey>>,
+    /// What a stream waits under for its turn.
+    reason: Reason,
 }
 
 /// The turn to fill a large run.
@@ -56,25 +59,24 @@ pub(crate) struct Turn(u64);
 #[must_use]
 pub(crate) struct WritingRun<'a> {
     turns: &'a Turns,
-    waits: &'a WaitTable<WaitKey>,
     frames: usize,
 }
 
 impl Drop for WritingRun<'_> {
     fn drop(&mut self) {
-        let Self { turns, waits, frames } = *self;
+        let Self { turns, frames } = *self;
         let left = turns.writing.fetch_sub(1, Ordering::Relaxed) - 1;
         let turns_left = turns.left(frames, left);
         if turns_left > 0 {
-            waits.wake_with(&WaitKey::of(turns), turns_left, Token(0));
+            turns.waits.wake_with(&WaitKey::of(turns), turns_left, Token(0));
         }
     }
 }
 
 impl Turns {
-    /// Of runs of `run_pages` pages.
-    pub(crate) fn new(run_pages: usize) -> Self {
-        Self { run_pages, writing: AtomicU32::new(0), begun: AtomicU64::new(0) }
+    /// Of runs of `run_pages` pages. Streams wait in `waits`, under `reason`.
+    pub(crate) fn new(run_pages: usize, waits: Arc<WaitTable<WaitKey>>, reason: Reason) -> Self {
+        Self { run_pages, writing: AtomicU32::new(0), begun: AtomicU64::new(0), waits, reason }
     }
 
     /// How many runs may be being written when a turn begins, in a cache with `frames` frames, and
@@ -84,22 +86,13 @@ impl Turns {
     }
 
     /// A thread writes a run, in a cache with `frames` frames.
-    pub(crate) fn write<'a>(
-        &'a self,
-        waits: &'a WaitTable<WaitKey>,
-        frames: usize,
-    ) -> WritingRun<'a> {
+    pub(crate) fn write(&self, frames: usize) -> WritingRun<'_> {
         self.writing.fetch_add(1, Ordering::Relaxed);
-        WritingRun { turns: self, waits, frames }
+        WritingRun { turns: self, frames }
     }
 
     /// Waits until few runs are being written, and begins a turn. `None` if that took too long.
-    pub(crate) fn begin(
-        &self,
-        waits: &WaitTable<WaitKey>,
-        frames: usize,
-        reason: Reason,
-    ) -> Option<Turn> {
+    pub(crate) fn begin(&self, frames: usize) -> Option<Turn> {
         // What it reads may be old: `wait_table.rs` says why that is enough. Who is woken does not
         // look again: the one that comes next may take what is left.
         let are_many = || self.writing.load(Ordering::Relaxed) >= self.most(frames);
@@ -108,7 +101,8 @@ impl Turns {
             true => Deadline::NEVER,
             false => Deadline::after(TURN_WAIT_MAX),
         };
-        let outcome = waits.wait(&WaitKey::of(self), are_many, Wait::new(reason).deadline(end));
+        let how = Wait::new(self.reason).deadline(end);
+        let outcome = self.waits.wait(&WaitKey::of(self), are_many, how);
         let begin = || Turn(self.begun.fetch_add(1, Ordering::Relaxed));
         (outcome != Outcome::TimedOut).then(begin)
     }
@@ -133,9 +127,15 @@ impl Turns {
 mod tests {
     use super::*;
 
+    fn turns() -> Turns {
+        let waits = Arc::new(WaitTable::<WaitKey>::builder().build());
+        Turns::new(256, waits, Reason::OTHER)
+    }
+
     #[test]
     fn turns_begin_while_few_runs_are_being_written() {
-        let left = |frames, writing| Turns::new(256).left(frames, writing);
+        let turns = turns();
+        let left = |frames, writing| turns.left(frames, writing);
         assert_eq!([17, 16, 15, 14, 1].map(|writing| left(1 << 14, writing)), [0, 0, 1, 2, 2]);
         assert_eq!(left(1 << 14, 0), usize::MAX);
         // However many frames there are.
@@ -145,9 +145,8 @@ mod tests {
 
     #[test]
     fn a_turn_is_over_when_others_have_begun() {
-        let waits = WaitTable::<WaitKey>::builder().build();
-        let turns = Turns::new(256);
-        let begin = |_| turns.begin(&waits, 1 << 12, Reason::OTHER).unwrap();
+        let turns = turns();
+        let begin = |_| turns.begin(1 << 12).unwrap();
         let begun: Vec<Turn> = (0..6).map(begin).collect();
         let has: Vec<bool> = begun.into_iter().map(|turn| turns.has(1 << 12, turn)).collect();
         assert_eq!(has, [false, false, true, true, true, true]);
@@ -156,16 +155,15 @@ mod tests {
     /// As where a device hangs.
     #[test]
     fn who_waits_too_long_goes_on_without_a_turn() {
-        let waits = WaitTable::<WaitKey>::builder().build();
-        let turns = Turns::new(256);
-        let _hang = [(); 4].map(|()| turns.write(&waits, 1 << 12));
-        assert!(turns.begin(&waits, 1 << 12, Reason::OTHER).is_none());
+        let turns = turns();
+        let _hang = [(); 4].map(|()| turns.write(1 << 12));
+        assert!(turns.begin(1 << 12).is_none());
     }
 }
 
 #[cfg(all(test, loom))]
 mod loom {
-    use unherd_sys::primitives::{Arc, thread};
+    use unherd_sys::primitives::thread;
 
     use super::*;
 
@@ -178,12 +176,11 @@ mod loom {
         model.max_branches = 20_000;
         model.check(|| {
             let waits = WaitTable::<WaitKey>::builder().buckets(1).seed(1).build();
-            let scene = Arc::new((waits, Turns::new(1)));
-            let (waits, turns) = &*scene;
-            let runs = [turns.write(waits, 4), turns.write(waits, 4)];
+            let turns = Arc::new(Turns::new(1, Arc::new(waits), Reason::OTHER));
+            let runs = [turns.write(4), turns.write(4)];
             let wait = || {
-                let scene = scene.clone();
-                thread::spawn(move || scene.1.begin(&scene.0, 4, Reason::OTHER).unwrap())
+                let turns = turns.clone();
+                thread::spawn(move || turns.begin(4).unwrap())
             };
             let waiters = [wait(), wait()];
             drop(runs);

@@ -6,7 +6,6 @@ use unherd_sys::primitives::{UnsafeCell, thread};
 use super::*;
 
 struct Scene {
-    waits: WaitTable<WaitKey>,
     rounds: GroupCommit<usize, u32>,
     /// Written by a caller before it joins, read in the round that serves it.
     wanted: [UnsafeCell<u32>; 3],
@@ -20,8 +19,10 @@ unsafe impl Sync for Scene {}
 impl Scene {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            waits: WaitTable::<WaitKey>::builder().buckets(1).seed(1).build(),
-            rounds: GroupCommit::default(),
+            rounds: GroupCommit::new(
+                Arc::new(WaitTable::<WaitKey>::builder().buckets(1).seed(1).build()),
+                Reason::OTHER,
+            ),
             wanted: std::array::from_fn(|_| UnsafeCell::new(0)),
             done: UnsafeCell::new(0),
         })
@@ -48,7 +49,7 @@ impl Scene {
     fn call(&self, caller: usize) {
         self.write(caller);
         let run = |callers: Vec<usize>| self.run(&callers);
-        let done = self.rounds.run(&self.waits, Reason::OTHER, || caller, run);
+        let done = self.rounds.run(|| caller, run);
         assert!(done >> caller & 1 != 0, "the outcome is that of a round that served it");
     }
 }
@@ -79,7 +80,7 @@ fn each_caller_is_served_by_a_round_that_began_after_its_call() {
 fn a_round_alone_runs_beside_no_other() {
     check(3, |scene| {
         let others = [1, 2].map(|caller| calls(scene, caller));
-        scene.rounds.run_alone(&scene.waits, || {
+        scene.rounds.run_alone(|| {
             scene.run(&[]);
         });
         others.into_iter().for_each(|other| other.join().unwrap());
@@ -99,7 +100,7 @@ fn a_task_that_joins_beside_a_round_alone_has_a_runner() {
     check(2, |scene| {
         let alone = scene.clone();
         let alone = thread::spawn(move || {
-            alone.rounds.run_alone(&alone.waits, || {
+            alone.rounds.run_alone(|| {
                 alone.run(&[]);
             });
         });
@@ -117,7 +118,7 @@ fn tasks_have_a_runner(scene: &Arc<Scene>) {
             let scene = scene.clone();
             thread::spawn(move || {
                 let run = |callers: Vec<usize>| scene.run(&callers);
-                scene.rounds.run_for_tasks(&scene.waits, Reason::OTHER, run);
+                scene.rounds.run_for_tasks(run);
             })
         });
         (round, runner)

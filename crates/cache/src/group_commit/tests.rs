@@ -7,9 +7,9 @@ use super::*;
 #[cfg(not(shuttle))]
 #[test]
 fn a_round_that_unwinds_is_no_outcome() {
-    let waits = WaitTable::<WaitKey>::builder().build();
+    let waits = Arc::new(WaitTable::<WaitKey>::builder().build());
     let reason = Reason::register("test-a-round-that-unwinds");
-    let rounds = GroupCommit::<(), u64>::default();
+    let rounds = GroupCommit::<(), u64>::new(waits, reason);
     let (begun, runs) = (AtomicU64::new(0), AtomicU64::new(0));
     let until = |reached: &dyn Fn() -> bool| {
         while !reached() {
@@ -17,14 +17,14 @@ fn a_round_that_unwinds_is_no_outcome() {
         }
     };
     thread::scope(|scope| {
-        let (waits, rounds, begun, runs) = (&waits, &rounds, &begun, &runs);
+        let (rounds, begun, runs) = (&rounds, &begun, &runs);
         let first = scope.spawn(move || {
             let run = |_| {
                 begun.store(1, Ordering::Relaxed);
                 until(&|| Ledger::snapshot().reason(reason).waits == 2);
                 7
             };
-            rounds.run(waits, reason, || (), run)
+            rounds.run(|| (), run)
         });
         until(&|| begun.load(Ordering::Relaxed) == 1);
         let others = [0, 1].map(|_| {
@@ -33,7 +33,7 @@ fn a_round_that_unwinds_is_no_outcome() {
                 assert!(nth > 0, "the first round that they need unwinds");
                 8
             };
-            scope.spawn(move || rounds.run(waits, reason, || (), run))
+            scope.spawn(move || rounds.run(|| (), run))
         });
         assert_eq!(first.join().unwrap(), 7);
         let outcomes = others.map(|other| other.join().is_ok_and(|outcome| outcome == 8));
@@ -44,11 +44,11 @@ fn a_round_that_unwinds_is_no_outcome() {
 
 #[test]
 fn callers_share_the_next_round() {
-    let waits = WaitTable::<WaitKey>::builder().build();
-    let rounds = GroupCommit::<u64, Vec<u64>>::default();
+    let waits = Arc::new(WaitTable::<WaitKey>::builder().build());
+    let rounds = GroupCommit::<u64, Vec<u64>>::new(waits, Reason::OTHER);
     let (runs, ready) = (AtomicU64::new(0), AtomicU64::new(0));
     let outcomes: Vec<Vec<u64>> = thread::scope(|scope| {
-        let (waits, rounds, runs, ready) = (&waits, &rounds, &runs, &ready);
+        let (rounds, runs, ready) = (&rounds, &runs, &ready);
         let first = move |callers: Vec<u64>| {
             runs.fetch_add(1, Ordering::Relaxed);
             while ready.load(Ordering::Relaxed) < 32 {
@@ -57,7 +57,7 @@ fn callers_share_the_next_round() {
             (0..100).for_each(|_| thread::yield_now());
             callers
         };
-        let first = scope.spawn(move || rounds.run(waits, Reason::OTHER, || 32, first));
+        let first = scope.spawn(move || rounds.run(|| 32, first));
         while runs.load(Ordering::Relaxed) == 0 {
             thread::yield_now();
         }
@@ -68,7 +68,7 @@ fn callers_share_the_next_round() {
                     runs.fetch_add(1, Ordering::Relaxed);
                     callers
                 };
-                rounds.run(waits, Reason::OTHER, || caller, run)
+                rounds.run(|| caller, run)
             })
         });
         let others: Vec<_> = others.collect();
@@ -91,9 +91,9 @@ fn a_task_is_not_woken_to_run_a_round() {
 
     use unherd_sys::Timestamp;
 
-    let waits = WaitTable::<WaitKey>::builder().build();
+    let waits = Arc::new(WaitTable::<WaitKey>::builder().build());
     let reason = Reason::register("test-a-task-runs-no-round");
-    let rounds = GroupCommit::<(), u64>::default();
+    let rounds = GroupCommit::<(), u64>::new(waits, reason);
     let (begun, goes) = (AtomicU64::new(0), AtomicU64::new(0));
     let until = |reached: &dyn Fn() -> bool| {
         while !reached() {
@@ -101,28 +101,28 @@ fn a_task_is_not_woken_to_run_a_round() {
         }
     };
     thread::scope(|scope| {
-        let (waits, rounds, begun, goes) = (&waits, &rounds, &begun, &goes);
+        let (rounds, begun, goes) = (&rounds, &begun, &goes);
         let first = scope.spawn(move || {
             let run = |_| {
                 begun.store(1, Ordering::Relaxed);
                 until(&|| goes.load(Ordering::Relaxed) == 1);
                 7
             };
-            rounds.run(waits, reason, || (), run)
+            rounds.run(|| (), run)
         });
         until(&|| begun.load(Ordering::Relaxed) == 1);
         let (round, starts) = rounds.join(());
         assert!(starts);
-        let mut task = pin!(rounds.ended(&round, waits, reason));
+        let mut task = pin!(rounds.ended(&round));
         let mut context = Context::from_waker(Waker::noop());
         assert!(task.as_mut().poll(&mut context).is_pending());
-        let behind = scope.spawn(move || rounds.run(waits, reason, || (), |_| 8));
+        let behind = scope.spawn(move || rounds.run(|| (), |_| 8));
         until(&|| Ledger::snapshot().reason(reason).waits == 2);
         goes.store(1, Ordering::Relaxed);
         let end = Timestamp::now().after(Duration::from_secs(9));
         until(&|| behind.is_finished() || Timestamp::now() > end);
         // Had the task been woken for it, this would run the round in its place.
-        rounds.run(waits, reason, || (), |_| 9);
+        rounds.run(|| (), |_| 9);
         assert_eq!((first.join().unwrap(), behind.join().unwrap()), (7, 8));
         assert_eq!(task.as_mut().poll(&mut context), Poll::Ready(Some(8)));
     });
@@ -132,8 +132,8 @@ fn a_task_is_not_woken_to_run_a_round() {
 #[cfg(all(feature = "async", not(shuttle)))]
 #[test]
 fn a_task_behind_a_round_that_unwinds_is_served() {
-    let waits = WaitTable::<WaitKey>::builder().build();
-    let (rounds, stage) = (GroupCommit::<(), u64>::default(), AtomicU64::new(0));
+    let waits = Arc::new(WaitTable::<WaitKey>::builder().build());
+    let (rounds, stage) = (GroupCommit::<(), u64>::new(waits, Reason::OTHER), AtomicU64::new(0));
     let until = |wanted| {
         while stage.load(Ordering::Relaxed) != wanted {
             thread::yield_now();
@@ -143,7 +143,7 @@ fn a_task_behind_a_round_that_unwinds_is_served() {
     assert!(starts);
     thread::scope(|scope| {
         let runner = scope.spawn(|| {
-            rounds.run_for_tasks(&waits, Reason::OTHER, |_| {
+            rounds.run_for_tasks(|_| {
                 if stage.load(Ordering::Relaxed) == 0 {
                     stage.store(1, Ordering::Relaxed);
                     until(2);

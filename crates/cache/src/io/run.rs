@@ -9,6 +9,7 @@
 use std::ptr::NonNull;
 
 use unherd_sync::{Outcome, Reason, Token, WaitKey, WaitTable};
+use unherd_sys::primitives::Arc;
 use unherd_sys::{Device, DeviceFile, Direction, Errno, IoBuf, IoBufs, Transfer};
 
 use crate::foreign_code::run_foreign;
@@ -150,17 +151,26 @@ pub(crate) struct RunBuffers {
     pub(crate) pages_max: usize,
     /// The most pages of a write-back that are copied first.
     pub(crate) copied_pages_max: usize,
+    waits: Arc<WaitTable<WaitKey>>,
+    /// What is waited under for a buffer.
+    reason: Reason,
 }
 
 impl RunBuffers {
-    pub(crate) fn new(frames: usize, page_bytes: usize) -> Self {
+    /// For a cache of `frames` frames. A buffer is waited for in `waits`, under `reason`.
+    pub(crate) fn new(
+        frames: usize,
+        page_bytes: usize,
+        waits: Arc<WaitTable<WaitKey>>,
+        reason: Reason,
+    ) -> Self {
         let pages_max = run_pages_max(frames, page_bytes);
         let count = (frames / FRAMES_PER_BUFFER).clamp(1, BUFFERS_MAX);
         let buffers = (0..count).map(|_| RunBuffer::default()).collect();
         let free = Free { buffers, reserved: 0, is_missed: false };
         let batch = (count / 4).clamp(1, BATCH_MAX);
         let copied_pages_max = (frames / COPIES_PART / count).clamp(1, pages_max);
-        Self { free: Ranked::new(free), batch, pages_max, copied_pages_max }
+        Self { free: Ranked::new(free), batch, pages_max, copied_pages_max, waits, reason }
     }
 
     /// Whether [`RunBuffers::try_take`] would find one.
@@ -184,16 +194,10 @@ impl RunBuffers {
         taken
     }
 
-    /// Waits under `reason` until a buffer is free; takes up to `most`. Whether it leaves some, and
+    /// Waits until a buffer is free; takes up to `most`. Whether it leaves some, and
     /// [`RunBuffers::try_take`] has found none meanwhile.
     #[must_use]
-    pub(crate) fn take(
-        &self,
-        most: usize,
-        out: &mut Vec<RunBuffer>,
-        waits: &WaitTable<WaitKey>,
-        reason: Reason,
-    ) -> bool {
+    pub(crate) fn take(&self, most: usize, out: &mut Vec<RunBuffer>) -> bool {
         let mut mine = 0;
         loop {
             let is_any_left = {
@@ -203,12 +207,12 @@ impl RunBuffers {
                 out.extend(free.buffers.drain(rest..));
                 rest > free.reserved
             };
-            let is_missed = is_any_left && self.offer(waits);
+            let is_missed = is_any_left && self.offer();
             if !out.is_empty() {
                 return is_missed;
             }
             let none = || !self.has_free();
-            mine = match waits.wait(&WaitKey::of(self), none, reason) {
+            mine = match self.waits.wait(&WaitKey::of(self), none, self.reason) {
                 Outcome::Woken(Token(reserved)) => reserved as usize,
                 _ => 0,
             };
@@ -217,21 +221,17 @@ impl RunBuffers {
 
     /// Gives buffers back. Whether [`RunBuffers::try_take`] has found none meanwhile.
     #[must_use]
-    pub(crate) fn put(
-        &self,
-        buffers: impl IntoIterator<Item = RunBuffer>,
-        waits: &WaitTable<WaitKey>,
-    ) -> bool {
+    pub(crate) fn put(&self, buffers: impl IntoIterator<Item = RunBuffer>) -> bool {
         let empty = |buffer: &RunBuffer| {
             debug_assert!(buffer.frames.is_empty(), "loans must be given back");
         };
         self.free.lock().buffers.extend(buffers.into_iter().inspect(empty));
-        self.offer(waits)
+        self.offer()
     }
 
     /// Reserves free buffers for those that wait, a batch for each, and wakes them. Whether some
     /// are left, and [`RunBuffers::try_take`] has found none meanwhile.
-    fn offer(&self, waits: &WaitTable<WaitKey>) -> bool {
+    fn offer(&self) -> bool {
         loop {
             let offered = {
                 let mut free = self.free.lock();
@@ -242,7 +242,7 @@ impl RunBuffers {
             if offered == 0 {
                 return false;
             }
-            if waits.wake_with(&WaitKey::of(self), 1, Token(offered as u64)) == 0 {
+            if self.waits.wake_with(&WaitKey::of(self), 1, Token(offered as u64)) == 0 {
                 let is_missed = {
                     let mut free = self.free.lock();
                     free.reserved -= offered;
@@ -250,7 +250,7 @@ impl RunBuffers {
                     std::mem::take(&mut free.is_missed)
                 };
                 // One that looked meanwhile waits now.
-                waits.wake_with(&WaitKey::of(self), 1, Token(0));
+                self.waits.wake_with(&WaitKey::of(self), 1, Token(0));
                 return is_missed;
             }
         }
@@ -382,18 +382,22 @@ mod tests {
 
     use super::*;
 
+    fn buffers(frames: usize, reason: Reason) -> RunBuffers {
+        let waits = Arc::new(WaitTable::<WaitKey>::builder().build());
+        RunBuffers::new(frames, 4096, waits, reason)
+    }
+
     #[test]
     fn buffers_pass_through_many_hands() {
-        let waits = WaitTable::<WaitKey>::builder().build();
-        let runs = RunBuffers::new(1 << 16, 4096);
+        let runs = buffers(1 << 16, Reason::OTHER);
         assert_eq!((runs.free.lock().buffers.len(), runs.batch), (BUFFERS_MAX, BATCH_MAX));
         let takes = |most: usize| {
             let mut taken = Vec::new();
             for _ in 0..500 {
-                let _ = runs.take(most, &mut taken, &waits, Reason::OTHER);
+                let _ = runs.take(most, &mut taken);
                 assert!((1..=most).contains(&taken.len()));
                 thread::yield_now();
-                let _ = runs.put(taken.drain(..), &waits);
+                let _ = runs.put(taken.drain(..));
             }
         };
         thread::scope(|scope| {
@@ -409,54 +413,52 @@ mod tests {
     #[cfg(not(shuttle))]
     #[test]
     fn first_waiter_gets_the_next_buffer() {
-        let waits = WaitTable::<WaitKey>::builder().build();
         let reason = Reason::register("test-who-waits");
-        let runs = RunBuffers::new(1 << 16, 4096);
+        let runs = buffers(1 << 16, reason);
         let mut taken: Vec<_> = std::iter::from_fn(|| runs.try_take()).collect();
         thread::scope(|scope| {
-            let (runs, waits) = (&runs, &waits);
+            let runs = &runs;
             let waiter = scope.spawn(move || {
                 let mut own = Vec::new();
-                let _ = runs.take(BATCH_MAX, &mut own, waits, reason);
+                let _ = runs.take(BATCH_MAX, &mut own);
                 let count = own.len();
-                let _ = runs.put(own, waits);
+                let _ = runs.put(own);
                 count
             });
             while Ledger::snapshot().reason(reason).waits == 0 {
                 thread::yield_now();
             }
-            let _ = runs.put(taken.pop(), waits);
+            let _ = runs.put(taken.pop());
             assert_eq!(waiter.join().unwrap(), 1, "although others are under way");
         });
-        let _ = runs.put(taken, &waits);
+        let _ = runs.put(taken);
         assert_eq!(runs.free.lock().buffers.len(), BUFFERS_MAX);
     }
 
     #[test]
     fn whatever_is_left_is_told_to_those_who_missed_it() {
-        let waits = WaitTable::<WaitKey>::builder().build();
-        let runs = RunBuffers::new(1 << 16, 4096);
+        let runs = buffers(1 << 16, Reason::OTHER);
         let mut all: Vec<_> = std::iter::from_fn(|| runs.try_take()).collect();
         let mut own = Vec::new();
-        let _ = runs.put(all.drain(..2), &waits);
+        let _ = runs.put(all.drain(..2));
         runs.free.lock().reserved = 2;
         assert!(runs.try_take().is_none());
         runs.free.lock().reserved = 0;
-        assert!(runs.take(1, &mut own, &waits, Reason::OTHER), "one is left, and was missed");
-        assert!(!runs.take(1, &mut own, &waits, Reason::OTHER), "none is left");
-        assert!(runs.try_take().is_none() && runs.put(own, &waits));
+        assert!(runs.take(1, &mut own), "one is left, and was missed");
+        assert!(!runs.take(1, &mut own), "none is left");
+        assert!(runs.try_take().is_none() && runs.put(own));
         // For others.
         let own: Vec<_> = std::iter::from_fn(|| runs.try_take()).collect();
-        assert!(runs.put(own, &waits), "the last try");
+        assert!(runs.put(own), "the last try");
         assert!(runs.has_free_or_miss());
         let mut own = Vec::new();
-        assert!(!runs.take(BUFFERS_MAX, &mut own, &waits, Reason::OTHER));
-        assert!(!runs.has_free_or_miss() && runs.put(own, &waits));
+        assert!(!runs.take(BUFFERS_MAX, &mut own));
+        assert!(!runs.has_free_or_miss() && runs.put(own));
     }
 
     #[test]
     fn others_do_not_take_what_is_reserved() {
-        let runs = RunBuffers::new(1, 4096);
+        let runs = buffers(1, Reason::OTHER);
         runs.free.lock().reserved = 1;
         assert!(runs.try_take().is_none());
         runs.free.lock().reserved = 0;

@@ -195,7 +195,7 @@ impl Files {
         path: Arc<Path>,
         opened: Opened,
         options: &OpenOptions,
-        page_bytes: usize,
+        pages: &Pages,
     ) -> Option<Arc<FileState>> {
         let mut table = self.table.lock();
         table.opened = table.opened.checked_add(1)?;
@@ -216,12 +216,12 @@ impl Files {
             writable: options.write,
             direct: opened.direct,
             len_max: opened.len_bytes_max,
-            len_unit: if hook.is_some() { page_bytes as u64 } else { 1 },
+            len_unit: if hook.is_some() { pages.memory().page_bytes() as u64 } else { 1 },
             hook,
             len: AtomicU64::new(0),
             writers: StripedRwLatch::default(),
             write_backs: RwLatch::default(),
-            syncs: GroupCommit::default(),
+            syncs: GroupCommit::new(pages.supply.waits.clone(), pages.reasons.file),
             unflushed: table.unflushed.entry(opened.identity.device).or_default().clone(),
             unclean: Ranked::default(),
             durability: Ranked::new(durability),
