@@ -8,9 +8,10 @@ mod page_copies;
 mod run;
 mod transfer;
 
-use unherd_sys::Device;
 use unherd_sys::primitives::Arc;
+use unherd_sys::{Device, Errno};
 
+use crate::foreign_code::run_foreign;
 pub(crate) use engine::Engine;
 #[cfg(test)]
 pub(crate) use engine::{BLOCKING_READS_MAX, READS_MAX};
@@ -37,6 +38,12 @@ pub enum Io {
     /// page and, where the file is read in order, those behind it in the same call; nothing is read
     /// in the background. A sync writes one run of neighbouring pages after the other.
     Blocking,
+}
+
+/// What a call of the device gives. One that panics has failed: what others wait for is ended all
+/// the same.
+pub(crate) fn call_device<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    run_foreign(call).unwrap_or(Err(Errno::IO))
 }
 
 /// How one cache reaches its device.

@@ -60,7 +60,7 @@ counts! {
     /// Looks without a pin that were in vain, as the page was changed meanwhile.
     PeekRetries peek_retries,
     /// Pages read or written that were not there, by the thread that brought them in, or that read
-    /// them past the cache. Of the reads `hits` as a share of `hits + misses - write_misses +
+    /// them past the cache. Of the reads about `hits` of `hits + misses - write_misses +
     /// deduplicated_misses` found their page.
     Misses misses,
     /// Those of them that were written. A page that is written as a whole is not read for it.

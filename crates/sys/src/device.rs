@@ -245,11 +245,11 @@ pub enum QueueKind {
 ///
 /// A device does not repeat short transfers (the caller sees how much was moved), does not cache,
 /// and does not order one transfer after another. Data is durable once [`Device::sync`] has
-/// returned, not before. To the cache, a blocking transfer that panics has failed with `EIO`.
+/// returned, not before. To the cache, a read, write or sync that panics has failed with `EIO`.
 ///
 /// # Safety
 /// Callers rely on it to know when memory is theirs again. A blocking transfer has ended its use of
-/// the memory when it returns. A queued one gives one [`Completion`] with its tag, after the last
+/// the memory when it returns, or unwinds. A queued one gives one [`Completion`] with its tag, after the last
 /// use of the memory, and to the one who has claimed the queue. A transfer says truly how many
 /// bytes it has moved: of a read, that many bytes were written to the memory.
 pub unsafe trait Device: Send + Sync {
@@ -294,13 +294,13 @@ pub unsafe trait Device: Send + Sync {
     /// Reads into `bufs` from `offset`; blocks until done, and says how many bytes were moved.
     ///
     /// # Safety
-    /// The memory is the caller's, as [`IoBuf`] says, until this returns.
+    /// The memory is the caller's, as [`IoBuf`] says, until this returns or unwinds.
     unsafe fn read(&self, file: DeviceFile, offset: u64, bufs: IoBufs) -> Result<usize, Errno>;
 
     /// Writes `bufs` at `offset`; blocks until done, and says how many bytes were moved.
     ///
     /// # Safety
-    /// The memory is the caller's, as [`IoBuf`] says, until this returns.
+    /// The memory is the caller's, as [`IoBuf`] says, until this returns or unwinds.
     unsafe fn write(&self, file: DeviceFile, offset: u64, bufs: IoBufs) -> Result<usize, Errno>;
 
     /// Returns once all completed writes of `file` and its length are on stable storage.

@@ -161,19 +161,20 @@ impl<'a> Shrinking<'a> {
         self.claims.extend(taken);
     }
 
-    /// Takes what is missing of `frames` frames, as far as it can be had at once; of each pool as
-    /// many as of the others.
+    /// Takes what is missing of `frames` frames, as far as it can be had at once: from the largest
+    /// pool each time, so that they come to be equal.
     fn take(&mut self, frames: usize) {
-        let mut pools: Vec<usize> = (0..self.core.supply().pools.count()).collect();
-        let missing = |this: &Self| frames - this.claims.len();
-        while missing(self) > 0 && !pools.is_empty() {
-            let each = missing(self).div_ceil(pools.len()).min(BATCH);
-            pools.retain(|pool| {
-                let taken = self.core.take_from_pool(*pool, each.min(missing(self)));
-                let has_more = !taken.is_empty();
-                self.add(taken);
-                has_more
-            });
+        let pools = &self.core.supply().pools;
+        let mut left: Vec<usize> = (0..pools.count()).collect();
+        while self.claims.len() < frames
+            && let Some(&pool) = left.iter().max_by_key(|pool| pools.lock(**pool).len())
+        {
+            let each = (frames - self.claims.len()).div_ceil(left.len()).min(BATCH);
+            let taken = self.core.take_from_pool(pool, each);
+            if taken.is_empty() {
+                left.retain(|other| *other != pool);
+            }
+            self.add(taken);
         }
     }
 

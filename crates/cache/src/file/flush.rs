@@ -6,6 +6,7 @@ use crate::Error;
 use crate::error::Operation;
 use crate::file::{ChangingPages, Core};
 use crate::frames::State;
+use crate::io::call_device;
 use crate::latch::ExclusiveGuard;
 use crate::page::{ALL_PAGES, FrameId, PageNo, PageRange, joined};
 use crate::state::{DeviceLen, Failure, FileState};
@@ -122,7 +123,7 @@ impl Core {
         file.unflushed.note_flush();
         let period = file.durability.lock().begin_flush();
         self.counters().add(Count::Flushes, 1);
-        let synced = self.io.device.sync(file.device_file);
+        let synced = call_device(|| self.io.device.sync(file.device_file));
         let (last, state) = {
             let mut durability = file.durability.lock();
             match synced {

@@ -16,7 +16,7 @@ use crate::file::Core;
 #[cfg(test)]
 use crate::file::steps;
 use crate::frames::{Lent, State, Word, spin_retry};
-use crate::io::{Moved, RunBuffer, TransferError};
+use crate::io::{Moved, RunBuffer, TransferError, call_device};
 use crate::page::{ALL_PAGES, FrameId, PageKey, PageNo, PageRange};
 use crate::pages::{ShardGuard, Want};
 use crate::state::FileState;
@@ -441,10 +441,10 @@ impl Core {
         self.count_write_back(file, *pages, written);
         let (mut began_to_fail, mut failed_pages) = (false, !written);
         let end = self.memory().offset(*first) + wanted as u64;
+        let len = || self.io.device.len(file.device_file);
         // At once, before others append. What a hook has refused has left nothing.
         let is_refused = file.hook.is_some() && !buffer.is_copied;
-        let left =
-            if written || is_refused { None } else { self.io.device.len(file.device_file).ok() };
+        let left = if written || is_refused { None } else { call_device(len).ok() };
         {
             let mut durability = file.durability.lock();
             // A flush that has failed since it began may have been about this write.

@@ -62,13 +62,24 @@ impl Set {
     }
 }
 
+/// How many frames are free, on cache lines of its own. Relaxed: changed by the owner of the frames,
+/// a hint to others.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct FreeCount(AtomicU32);
+
+impl FreeCount {
+    pub(crate) fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed) as usize
+    }
+}
+
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct FreeFrames {
     /// The number of the frame of the first bit.
     first: u32,
-    /// How many are free. Relaxed: changed by who has all of this, and looked at by others.
-    count: Arc<AtomicU32>,
+    count: Arc<FreeCount>,
     extents: Box<[Extent]>,
     /// What the last extent has if all its frames are free: it may have fewer.
     last: Extent,
@@ -96,7 +107,7 @@ fn longest_row(extent: Extent) -> (usize, usize) {
 impl FreeFrames {
     /// No free frame, of those from `first` on, of which there are `len`. Says in `count` how many
     /// are free.
-    pub(crate) fn new(first: u32, len: usize, count: Arc<AtomicU32>) -> Self {
+    pub(crate) fn new(first: u32, len: usize, count: Arc<FreeCount>) -> Self {
         let extents = len.div_ceil(EXTENT);
         Self {
             first,
@@ -111,11 +122,11 @@ impl FreeFrames {
 
     /// The number of free frames.
     pub(crate) fn len(&self) -> usize {
-        self.count.load(Ordering::Relaxed) as usize
+        self.count.get()
     }
 
     fn set_len(&self, len: usize) {
-        self.count.store(len as u32, Ordering::Relaxed);
+        self.count.0.store(len as u32, Ordering::Relaxed);
     }
 
     /// Where a frame's bit is.

@@ -20,7 +20,7 @@ use std::ops::{Range, RangeInclusive};
 use unherd_sys::primitives::{Arc, AtomicU32, Ordering};
 use unherd_sys::{NodeId, Topology, current_cpu};
 
-use crate::frames::free::{FreeFrames, Set};
+use crate::frames::free::{FreeCount, FreeFrames, Set};
 use crate::frames::policy::{self, Ghost, S3Fifo, Search};
 use crate::frames::{Claim, EXTENT};
 use crate::page::{FrameId, PageKey};
@@ -188,9 +188,8 @@ impl Remembered<'_> {
 #[repr(align(128))]
 struct Place {
     pool: Ranked<Pool, { rank::POOL }>,
-    /// How many frames are free, at a glance. Relaxed, as all here: a hint where to begin.
-    free: Arc<AtomicU32>,
-    /// How often a thread of this node began to look where no pool had a free frame.
+    free: Arc<FreeCount>,
+    /// Relaxed: how often a thread of this node began to look where no pool had a free frame.
     begun: AtomicU32,
 }
 
@@ -222,7 +221,7 @@ impl Pools {
         let place = |number: usize| {
             let is_last = number + 1 == nodes.len();
             let len = if is_last { frames - number * each } else { each };
-            let (first, free) = ((number * each) as u32, Arc::new(AtomicU32::new(0)));
+            let (first, free) = ((number * each) as u32, Arc::<FreeCount>::default());
             let pool = Pool {
                 first,
                 len: len as u32,
@@ -319,7 +318,7 @@ impl Pools {
     /// Whether another pool has free frames: while one has, none gives pages up.
     pub(crate) fn has_free_beside(&self, pool: usize) -> bool {
         let mut places = self.places.iter().enumerate();
-        places.any(|(at, place)| at != pool && place.free.load(Ordering::Relaxed) > 0)
+        places.any(|(at, place)| at != pool && place.free.get() > 0)
     }
 
     /// The pool that the calling thread is to ask first for a frame.
@@ -341,7 +340,7 @@ impl Pools {
         let count = self.places.len();
         let here = usize::from(self.of_cpu.get(cpu).copied().unwrap_or(0));
         let mut ring = (0..count).map(|nth| (here + nth) % count);
-        if let Some(pool) = ring.find(|&pool| self.places[pool].free.load(Ordering::Relaxed) > 0) {
+        if let Some(pool) = ring.find(|&pool| self.places[pool].free.get() > 0) {
             return pool;
         }
         let begun = self.places[here].begun.fetch_add(1, Ordering::Relaxed);

@@ -12,8 +12,8 @@ use unherd_sync::{Outcome, Reason, Token, WaitKey, WaitTable};
 use unherd_sys::primitives::Arc;
 use unherd_sys::{Device, DeviceFile, Direction, Errno, IoBuf, IoBufs, Transfer};
 
-use crate::foreign_code::run_foreign;
 use crate::frames::{Claim, FrameMemory, Lent, State, Word};
+use crate::io::call_device;
 use crate::io::page_copies::PageCopies;
 use crate::io::transfer::Progress;
 use crate::page::{FrameId, PageNo};
@@ -37,13 +37,7 @@ pub(crate) fn read_into(
 ) -> Result<usize, Errno> {
     let buf = IoBuf { start: NonNull::from(&mut *to).cast(), len: to.len() };
     // SAFETY: the memory is the caller's alone, and is borrowed until this returns.
-    moved_by(|| unsafe { device.read(file, offset, buf.into()) })
-}
-
-/// What a blocking transfer gives. A device that panics has failed: nothing of the transfer is left
-/// to end then.
-fn moved_by(transfer: impl FnOnce() -> Result<usize, Errno>) -> Result<usize, Errno> {
-    run_foreign(transfer).unwrap_or(Err(Errno::IO))
+    call_device(|| unsafe { device.read(file, offset, buf.into()) })
 }
 
 /// The right to write one run back, with the place for its pages' loans, which grows to what the
@@ -332,9 +326,9 @@ impl<T: Payload> Run<T> {
             let Transfer { direction, file, offset, bufs, .. } = self.transfer(memory, 0);
             let moved = match direction {
                 // SAFETY: the run keeps its frames, and the list of pieces, until this returns.
-                Direction::Read => moved_by(|| unsafe { device.read(file, offset, bufs) }),
+                Direction::Read => call_device(|| unsafe { device.read(file, offset, bufs) }),
                 // SAFETY: as above.
-                Direction::Write => moved_by(|| unsafe { device.write(file, offset, bufs) }),
+                Direction::Write => call_device(|| unsafe { device.write(file, offset, bufs) }),
             };
             if let Some(moved) = self.advance(moved) {
                 return moved;

@@ -5,13 +5,16 @@
 //!
 //! | page is unstable, its period is | meaning |
 //! |---|---|
-//! | at most that of the last successful flush | durable |
+//! | at most that of the last successful flush before the first that failed | durable |
 //! | at most that of the last failed flush, and not the above | must be written again |
+//! | later, and at most that of the last successful flush | durable |
 //! | later | written, not yet durable |
 //!
 //! The kernel reports a failed flush once and then takes all pages for clean, so after a failure
-//! every write since the last success counts as lost. Where such a page has left the cache, it
-//! cannot be written again: the file has lost durability for good.
+//! every write since the last success counts as lost. The pages that are at rest then are dirty at
+//! once; one that is being changed, or written, is when it comes to rest. A flush may have
+//! succeeded by then, which says nothing about it. Where such a page has left the cache, it cannot
+//! be written again: the file has lost durability for good.
 //!
 //! Errors are counted, and each handle remembers how many it has seen: so each reports each error
 //! once. A handle that is opened later begins where the others are; but if none of them has
@@ -36,6 +39,9 @@ pub(crate) struct Durability {
     changed: u64,
     /// That in which its length was.
     resized: u64,
+    /// The periods after `intact`, up to `broken`, are those whose writes may be lost: between two
+    /// that failed a flush may have succeeded. Both 0 if none has failed.
+    intact: u64,
     broken: u64,
     /// The latest period of an unstable page that left the cache since the last success.
     evicted: Option<u64>,
@@ -146,7 +152,7 @@ impl Durability {
 
     /// Whether a write that began in `period` must count as lost.
     pub(crate) fn is_broken(&self, period: u64) -> bool {
-        period > self.flushed && period <= self.broken
+        period > self.intact && period <= self.broken
     }
 
     /// Ends the period, and gives it: writes that came to their end in it are covered by a flush
@@ -165,6 +171,9 @@ impl Durability {
 
     /// Writes that came to their end while the flush was under way count as lost too.
     pub(crate) fn flush_failed(&mut self, error: Error) {
+        if self.broken == 0 {
+            self.intact = self.flushed;
+        }
         self.broken = self.period;
         self.period += 1;
         self.note_change();
@@ -286,6 +295,21 @@ mod tests {
         assert!(!file.is_broken(written));
         assert!(file.is_broken(during));
         assert!(!file.evict(during));
+    }
+
+    #[test]
+    fn a_flush_that_succeeds_does_not_mend_one_that_failed() {
+        let mut file = Durability::new(0, CarriedOver::default());
+        let before = file.period();
+        for _ in 0..2 {
+            file.begin_flush();
+            file.flush_failed(Error::TooManyFiles);
+            let flush = file.begin_flush();
+            file.flush_succeeded(flush);
+            assert!(file.is_broken(before));
+            assert!(!file.evict(before));
+            assert!(!file.is_broken(file.period()));
+        }
     }
 
     #[test]

@@ -59,6 +59,33 @@ fn after_a_failed_flush_everything_is_written_again() {
     }
 }
 
+/// The flush that fails does not find the page at rest, and one that succeeds comes between.
+#[test]
+fn a_page_held_during_a_failed_flush_is_written_again() {
+    let _turn = turn();
+    for io in BOTH {
+        let device = sim(24, FaultPlan::default());
+        let cache = small(8, 512).device(device.clone()).io(io).build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        file.write_at(&[5; 512], 0).unwrap();
+        file.write_back().unwrap();
+        let held = file.page_mut(PageNo(0)).unwrap();
+        let sync_other = || {
+            file.write_at(&[6; 512], 512).unwrap();
+            file.sync_range(512..1024)
+        };
+        let by_another_thread = || thread::scope(|scope| scope.spawn(sync_other).join().unwrap());
+        device.set_faults(failing_syncs());
+        assert!(by_another_thread().is_err());
+        device.set_faults(FaultPlan::default());
+        by_another_thread().unwrap();
+        drop(held);
+        file.sync_all().unwrap();
+        device.crash();
+        assert_eq!(device.bytes("f").unwrap()[..512], [5; 512], "{io:?}");
+    }
+}
+
 #[test]
 fn writes_that_left_the_cache_before_a_failed_flush_are_lost_for_good() {
     let _turn = turn();

@@ -49,6 +49,7 @@ unsafe impl Device for Odd {
     }
 
     fn len(&self, file: DeviceFile) -> Result<u64, Errno> {
+        self.may_panic();
         self.device.len(file)
     }
 
@@ -69,6 +70,7 @@ unsafe impl Device for Odd {
     }
 
     fn sync(&self, file: DeviceFile) -> Result<(), Errno> {
+        self.may_panic();
         self.device.sync(file)
     }
 
@@ -130,7 +132,10 @@ fn a_device_that_panics_has_failed() {
     let is_eio = |error| matches!(error, Error::Io { errno: Errno::IO, .. });
 
     file.write_at(&bytes[..2048], 0).unwrap();
+    file.write_back().unwrap();
     shall_panic(true);
+    // Of the flush; then of a write.
+    assert!(is_eio(file.sync_all().unwrap_err()));
     assert!(is_eio(file.sync_all().unwrap_err()));
     shall_panic(false);
     file.sync_all().unwrap();
