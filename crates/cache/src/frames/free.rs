@@ -62,8 +62,8 @@ impl Set {
     }
 }
 
-/// How many frames are free, on cache lines of its own. Relaxed: changed by the owner of the frames,
-/// a hint to others.
+/// How many frames are free, on cache lines of its own. Relaxed: changed by the owner of the
+/// frames, a hint to others.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct FreeCount(AtomicU32);
