@@ -249,9 +249,9 @@ pub enum QueueKind {
 ///
 /// # Safety
 /// Callers rely on it to know when memory is theirs again. A blocking transfer has ended its use of
-/// the memory when it returns, or unwinds. A queued one gives one [`Completion`] with its tag, after
-/// the last use of the memory, and to the one who has claimed the queue. A transfer says truly how
-/// many bytes it has moved: of a read, that many bytes were written to the memory.
+/// the memory when it returns, or unwinds. A queued one gives one [`Completion`] with its tag,
+/// after the last use of the memory, and to the one who has claimed the queue. A transfer says
+/// truly how many bytes it has moved: of a read, that many bytes were written to the memory.
 pub unsafe trait Device: Send + Sync {
     /// Opens `path`. Blocks on the file system.
     fn open(&self, path: &Path, how: OpenHow) -> Result<Opened, OpenError>;
