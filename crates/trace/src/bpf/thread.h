@@ -121,7 +121,10 @@ struct uh_thread {
 	u64 progress;
 	u64 eagains;
 	u64 others;
-	/* What it did for somebody since its own timer woke it: calls, wakes. Looks are none. */
+	/*
+	 * What it did for somebody since its own timer woke it: calls, wakes. Looks are none. And
+	 * how often something else than that timer woke it.
+	 */
 	u64 deeds;
 	u64 slept_ns;
 	u64 asleep_ns; /* all sleeps that are over */

@@ -7,7 +7,8 @@
  * mutex of a condition variable does not hide that the thread came back to the condition
  * variable for nothing. When it comes back to an object, the episode there is judged:
  *
- *   begun by its own timer, nothing but looks since   timer poll
+ *   begun by its own timer, nothing but looks since,  timer poll
+ *     and not woken by anything else
  *   still in the same call, of a kind that looks      needless, proven
  *   no progress, nothing but EAGAIN (at least one),   needless, proven
  *     and it polls for descriptors
@@ -24,7 +25,9 @@
  * has waited for four other objects meanwhile, is judged as if the thread came back to its object.
  *
  * A thread has computed if its CPU time up to its return is more than a look takes; then it was no
- * timer poll either.
+ * timer poll either. Nor was it one if the thread slept meanwhile until it was woken, as a worker
+ * does for its next item. A futex may be a queue's or a lock's, which nobody can tell here, so a
+ * look that waits for a contended lock is no poll: their number is a lower bound.
  */
 #ifndef UNHERD_WAIT_H
 #define UNHERD_WAIT_H
@@ -446,8 +449,12 @@ static __always_inline void uh_resume(struct uh_thread *t)
 	if (t->waking.flags & UH_BY_OWN_TIMER) {
 		slot->counts[UH_TIMER_WAKEUPS]++;
 		t->flags |= UH_TICKING;
-	} else if (slot->kind == UH_DESCRIPTOR || slot->kind == UH_SET) {
-		t->flags |= UH_HUNGRY;
+	} else {
+		/* It slept until something happened, so it does not go by its timer alone. */
+		t->deeds++;
+		t->flags &= ~UH_TICKING;
+		if (slot->kind == UH_DESCRIPTOR || slot->kind == UH_SET)
+			t->flags |= UH_HUNGRY;
 	}
 	slot->flags |= UH_WAS_WOKEN | t->waking.flags;
 	uh_end_sleep(t, slot, now);

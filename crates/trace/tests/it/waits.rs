@@ -237,6 +237,20 @@ fn root_ticks_with_work_are_no_polls() {
     }
 }
 
+/// A worker that sleeps for its next item between two pauses does not poll by them.
+#[test]
+fn root_pauses_of_workers_are_no_polls() {
+    let Some(_machine) = root("pauses of workers") else { return };
+    let (seen, truth) = trace("serve 4 400");
+    let polls = sum(&seen, |row| row.timer_polls);
+    println!("{polls} polls of {truth}");
+    assert_eq!(number(&truth, "taken"), 400);
+    // Where the machine is slow, workers find the next item without a sleep, which looks like a
+    // poll.
+    assert!(polls <= number(&truth, "unasked") + 10, "{polls} of {truth}");
+    assert_nothing_lost(&seen);
+}
+
 #[test]
 fn root_sleep_after_free_lock_is_counted() {
     let Some(_machine) = root("sleeps after a lock was free") else { return };
@@ -254,9 +268,9 @@ fn root_sleep_after_free_lock_is_counted() {
 }
 
 #[test]
-fn root_looks_at_files_are_polls() {
-    let Some(_machine) = root("looks at files") else { return };
-    for scene in ["look 200 0", "look 200 1"] {
+fn root_looks_are_polls() {
+    let Some(_machine) = root("looks at files and under a mutex") else { return };
+    for scene in ["look 200 0", "look 200 1", "peek 200"] {
         let (seen, truth, looks) = trace_looks(scene, &TraceOptions::default());
         let polls = sum(&seen, |row| row.timer_polls);
         println!("{scene}: {polls} polls of {truth}");

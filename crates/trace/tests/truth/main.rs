@@ -25,7 +25,7 @@ use crate::count::Between;
 /// A scene takes numbers and says what it has seen.
 type Scene = fn(&[usize]) -> Value;
 
-const SCENES: [(&str, usize, Scene); 24] = [
+const SCENES: [(&str, usize, Scene); 26] = [
     ("accept", 4, |n| accept::herd(n[0], n[1], n[2] != 0, Between::of(n[3]))),
     ("monitor", 4, |n| monitor::tokens(n[0], n[1], n[2], Between::of(n[3]))),
     ("roll", 3, |n| roll::tokens(n[0], n[1], n[2] != 0)),
@@ -33,6 +33,8 @@ const SCENES: [(&str, usize, Scene); 24] = [
     ("pool", 2, |n| crew::share_work(n[0], n[1])),
     ("lookout", 2, |n| lookout::by_timer(n[0], n[1])),
     ("produce", 1, |n| pauses::produce(n[0])),
+    ("serve", 2, |n| pauses::serve(n[0], n[1])),
+    ("peek", 1, |n| pauses::peek(n[0])),
     ("guard", 1, |n| pauses::guard(n[0])),
     ("hold", 3, |n| pauses::hold(n[0], n[1], n[2])),
     ("compute", 1, |n| pauses::compute(n[0])),

@@ -77,7 +77,7 @@ impl Monitor {
     }
 
     /// Takes tokens until closed, one at a time, and works for each; how many there were.
-    pub(crate) fn take_each(&self, work: fn()) -> u64 {
+    pub(crate) fn take_each(&self, mut work: impl FnMut()) -> u64 {
         let mut taken = 0;
         while self.take() {
             work();

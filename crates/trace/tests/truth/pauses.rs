@@ -33,6 +33,46 @@ pub(crate) fn produce(ticks: usize) -> Value {
     json!({ "ticks": ticks, "taken": taken, "unheard": unheard })
 }
 
+/// Workers at a queue, of which each pauses for each item that it takes. Counts the pauses before
+/// which the worker has not slept for an item, so that it went from pause to pause.
+pub(crate) fn serve(workers: usize, items: usize) -> Value {
+    let monitor = Arc::new(Monitor::new());
+    let worker = |_| {
+        let monitor = Arc::clone(&monitor);
+        thread::spawn(move || {
+            let (mut unasked, mut sleeps) = (0, None);
+            let taken = monitor.take_each(|| {
+                unasked += u64::from(sleeps == Some(count::sleeps()));
+                count::pause(TICK);
+                sleeps = Some(count::sleeps());
+            });
+            (taken, unasked)
+        })
+    };
+    let workers: Vec<_> = (0..workers).map(worker).collect();
+    for _ in 0..items {
+        // The workers are back by then, and asleep.
+        count::pause(2 * TICK);
+        monitor.give();
+    }
+    monitor.close();
+    let counts = workers.into_iter().map(|of| of.join().expect("it does not panic"));
+    let (taken, unasked) = counts.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
+    json!({ "taken": taken, "unasked": unasked })
+}
+
+/// Looks at a flag under a mutex that nobody else takes.
+pub(crate) fn peek(ticks: usize) -> Value {
+    let flag = Mutex::new(false);
+    let mut counted = Looks::default();
+    for _ in 0..ticks {
+        count::pause(TICK);
+        counted.pause_ended();
+        assert!(!*flag.lock());
+    }
+    json!({ "looks": ticks, "certain": counted.certain() })
+}
+
 /// Sleeps with a lock held, for which another thread waits meanwhile.
 pub(crate) fn guard(ticks: usize) -> Value {
     let lock = Arc::new(Mutex::new(()));
