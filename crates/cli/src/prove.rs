@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process_group};
+use unherd_lab::statistics::Verdict;
 use unherd_lab::{CompareRequest, Error, Interrupt, Read, Side, Sweep, compare, plan_comparison};
 use unherd_sys::{Deadline, Timestamp};
 use unherd_trace::advice::Waste;
@@ -108,9 +109,23 @@ pub(crate) fn run(args: &ProveArgs) -> Result<ExitCode, Failure> {
         None => String::new(),
     };
     let same = "Standard output and exit code were the same in all runs.";
-    let cured = cured.map_or_else(String::new, |of| format!("{cure} is the cure for {of}.\n"));
+    let verdicts: Vec<_> = outcome.result.comparisons.iter().map(|line| line.verdict).collect();
+    let cured = cured.map_or_else(String::new, |of| conclusion(cure, &of, &verdicts) + "\n");
     output::print(&format!("{}\n{cured}{acted}{same}\n", outcome.tables))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the measurement says of the cure that was taken for the finding.
+fn conclusion(cure: Cure, finding: &str, verdicts: &[Verdict]) -> String {
+    let has = |verdict| verdicts.contains(&verdict);
+    let here = match (has(Verdict::Faster), has(Verdict::Slower)) {
+        (true, false) => return format!("{cure} is the cure for {finding}."),
+        (true, true) => "it makes one thing better and another worse",
+        (false, true) => "it makes the program worse",
+        (false, false) if verdicts.iter().all(|of| *of == Verdict::Same) => "it changes nothing",
+        (false, false) => "no gain can be told from chance",
+    };
+    format!("{cure} is meant for {finding}; here {here}.")
 }
 
 /// The cure for the first finding of a trace, and what that finding is, and where.
@@ -279,5 +294,28 @@ fn of_program(error: Error) -> Failure {
             Error::Step { what: "the program as it is".to_owned(), how, output }.into()
         }
         error => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conclusion_follows_the_verdicts() {
+        let says = |verdicts: &[Verdict]| conclusion(Cure::TimerSlack, "polling", verdicts);
+        let (better, worse) = (Verdict::Faster, Verdict::Slower);
+        let (same, open) = (Verdict::Same, Verdict::CannotTell);
+        assert_eq!(says(&[same, open, better]), "timer-slack is the cure for polling.");
+        for (verdicts, end) in [
+            (&[worse, open, same], "polling; here it makes the program worse."),
+            (&[worse, better, same], "; here it makes one thing better and another worse."),
+            (&[same, same, same], "; here it changes nothing."),
+            (&[same, open, same], "; here no gain can be told from chance."),
+        ] {
+            let said = says(verdicts);
+            assert!(said.starts_with("timer-slack is meant for polling; here "), "{said}");
+            assert!(said.ends_with(end), "{said}");
+        }
     }
 }

@@ -237,6 +237,23 @@ fn other_preloaded_libraries_stay() {
     assert!(ran.stderr.contains("wake-one never acted"), "{ran:?}");
 }
 
+/// A program that only sleeps looks like one that polls, and the cure makes each sleep longer.
+#[test]
+fn root_cure_that_harms_is_not_praised() {
+    let place = Place::new();
+    let program = scenes(&place, &["-g"]);
+    let ran = prove(&place, "", &[&program, "pace", "50", "500"]);
+    if is_refused(&ran) {
+        return;
+    }
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stdout.contains("timer-slack is worse than before: wall time "), "{ran:?}");
+    assert!(!ran.stdout.contains("is the cure for"), "{ran:?}");
+    let last = ran.stdout.lines().rev().nth(1).unwrap();
+    let meant = "timer-slack is meant for polling by timer: clock_nanosleep from pace (scenes.c:";
+    assert!(last.starts_with(meant) && last.contains(" worse"), "{ran:?}");
+}
+
 #[test]
 fn root_first_finding_names_the_cure() {
     let place = Place::new();

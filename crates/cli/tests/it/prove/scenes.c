@@ -160,6 +160,14 @@ static void timer_poll(int milliseconds, int period)
 	printf("seen\n");
 }
 
+// Sleeps `times` times for `period` microseconds.
+static void pace(int times, int period)
+{
+	for (int at = 0; at < times; at++)
+		usleep(period);
+	printf("paced\n");
+}
+
 static sem_t asked, answered;
 
 static void *answer(void *questions)
@@ -548,6 +556,8 @@ int main(int count, char **words)
 		broadcast(first, second);
 	else if (strcmp(scene, "poll") == 0)
 		timer_poll(first, second);
+	else if (strcmp(scene, "pace") == 0)
+		pace(first, second);
 	else if (strcmp(scene, "hand-over") == 0)
 		hand_over(first * second);
 	else if (strcmp(scene, "share") == 0)
