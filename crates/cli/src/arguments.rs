@@ -437,6 +437,10 @@ fn help_or_failure(
     if let Some(line) = number_hint(command, error, what) {
         return Err(Failure::Usage(line));
     }
+    if subcommand == "trace" && what.contains("--cgroup") && is_missing(error) {
+        let advice = "give a command behind --, or -p PID, or --cgroup PATH";
+        return Err(Failure::usage("nothing to trace", advice));
+    }
     if let Some(line) = hint(subcommand, error.kind(), what) {
         return Err(Failure::Usage(line));
     }
@@ -463,6 +467,10 @@ fn number_hint(command: Option<&clap::Command>, error: &clap::Error, what: &str)
         _ => "give a whole number",
     };
     Some(format!("{what}; {advice}"))
+}
+
+fn is_missing(error: &clap::Error) -> bool {
+    error.kind() == ErrorKind::MissingRequiredArgument
 }
 
 /// What is meant, where clap's own words lead astray.

@@ -40,6 +40,7 @@ pub(crate) fn run(args: &TraceArgs) -> Result<ExitCode, Failure> {
     if let Some(Compared::Diff { before, after }) = &args.compared {
         return compare(before, after);
     }
+    args.check()?;
     let outputs = Outputs::open(args)?;
     let has_command = !args.command.is_empty();
     let signals =

@@ -84,6 +84,33 @@ impl Count {
         }
     }
 
+    /// Whether it is known only if system calls are looked at ([`crate::TraceOptions::calls`]).
+    #[must_use]
+    pub fn needs_calls(self) -> bool {
+        match self {
+            Self::NeedlessWakeupsProven
+            | Self::NeedlessWakeupsPossible
+            | Self::EmptyWakes
+            | Self::RefusedWaits
+            | Self::RedundantWakes
+            | Self::TimerPolls
+            | Self::ShortSleeps
+            | Self::Herds
+            | Self::Wakeups => true,
+            Self::ContendedLocks
+            | Self::Stalls
+            | Self::ContextSwitches
+            | Self::Sleeps
+            | Self::LostEvents => false,
+        }
+    }
+
+    /// Whether it is unknown to an [`crate::UnprivilegedSession`].
+    #[must_use]
+    pub fn needs_privilege(self) -> bool {
+        !matches!(self, Self::ContextSwitches | Self::Sleeps)
+    }
+
     fn named(name: &str) -> Result<Self, BudgetError> {
         let found = Self::ALL.into_iter().find(|count| count.name() == name);
         found.ok_or_else(|| {

@@ -9,6 +9,7 @@ use unherd_sys::Deadline;
 use unherd_trace::{Budget, Count, SessionOptions, TraceOptions};
 
 use crate::arguments::Format;
+use crate::output::Failure;
 
 /// How long processes are traced unless told.
 const ATTACHED: Duration = Duration::from_secs(10);
@@ -156,6 +157,21 @@ impl TraceArgs {
         }
         trace.pretend_missing.clone_from(&self.pretend_missing);
         SessionOptions { hertz: self.hertz, trace }
+    }
+
+    /// Refuses what could only fail when the trace is over: a budget of a count that is not made.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let refused = |option, is_unknown: fn(Count) -> bool| {
+            let unknown = self.max.iter().map(|budget| budget.count).find(|of| is_unknown(*of));
+            unknown.map_or(Ok(()), |count| {
+                let what = format!("--max {}: with {option} this is not counted", count.name());
+                Err(Failure::usage(&what, &format!("leave out {option}, or the budget")))
+            })
+        };
+        if self.unprivileged {
+            refused("--unprivileged", Count::needs_privilege)?;
+        }
+        if self.no_calls { refused("--no-calls", Count::needs_calls) } else { Ok(()) }
     }
 
     /// When tracing that begins now ends.

@@ -45,7 +45,7 @@ pub(super) fn failure(error: SessionError) -> Failure {
     match &error {
         SessionError::Spawn { source, .. } => {
             let code = if source.kind() == ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
-            Failure::WithCode { line: error.to_string(), code }
+            Failure::WithCode { line: format!("{error}; name a program"), code }
         }
         SessionError::Trace(TraceError::NotPermitted | TraceError::NoBtf) => Failure::tracing(
             format!("{error}; --unprivileged tells of one's own processes what it can without"),

@@ -63,7 +63,13 @@ impl<'a> Opened<'a> {
 
 fn cannot_write(path: &Path, error: &io::Error) -> Failure {
     let path = path.display();
-    Failure::tracing(format!("cannot write '{path}': {error}; name a file that can be written"))
+    let advice = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "make room there, or name another file"
+        }
+        _ => "name a file that can be written",
+    };
+    Failure::tracing(format!("cannot write '{path}': {error}; {advice}"))
 }
 
 /// What tells a regular file from others; nothing else is spoilt by two writers.

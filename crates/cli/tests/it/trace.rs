@@ -84,10 +84,9 @@ fn unrunnable_commands_exit_like_env() {
             }
             assert_eq!(ran.code, Some(code), "{ran:?}");
             assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
-            assert!(
-                ran.stderr.starts_with(&format!("unherd: cannot run '{command}': ")),
-                "{ran:?}"
-            );
+            let begin = format!("unherd: cannot run '{command}': ");
+            let is_told = ran.stderr.starts_with(&begin);
+            assert!(is_told && ran.stderr.ends_with("; name a program\n"), "{ran:?}");
         }
     }
 }
@@ -192,7 +191,8 @@ fn bad_input_is_refused_in_one_line() {
     let threads = tasks.filter_map(|task| task.file_name().to_str()?.parse::<u32>().ok());
     let thread = threads.filter(|tid| *tid != me).max().unwrap().to_string();
     for (args, what) in [
-        ("", "--pid"),
+        ("", "nothing to trace; give a command behind --, or -p PID, or --cgroup PATH"),
+        ("--full", "nothing to trace; give a command behind --"),
         ("-p 4000000000", "there is no process 4000000000"),
         ("-p 0", "there is no process 0"),
         ("-p x", "give a process's number, which pgrep 'x' may tell"),
@@ -207,6 +207,12 @@ fn bad_input_is_refused_in_one_line() {
         ("--max foo=0 -- true", "no count is called `foo`; see 'unherd trace --help'"),
         ("--max timer_polls -- true", "NAME=N"),
         ("--max timer_polls=few -- true", "`few`"),
+        (
+            "--no-calls --max sleeps=1 --max needless_wakeups.proven=0 -- true",
+            "--max needless_wake",
+        ),
+        ("--no-calls --max herds=1 -- true", "not counted; leave out --no-calls, or the budget"),
+        ("--unprivileged --max stalls=1 -- true", "leave out --unprivileged, or the budget"),
         ("--ful -- true", "'--full'"),
         ("--episodes 10 -- true", "<--perfetto <FILE>|--firefox <FILE>>"),
         ("--perfetto /dev/null --episodes 0 -- true", "1..=1000000"),
@@ -239,6 +245,18 @@ fn diff_exits_with_1_if_worse() {
     let worse = diff("idle", "broadcast");
     assert_eq!(worse.code, Some(1), "{worse:?}");
     assert!(worse.stdout.contains("came    needless_wakeups, futex"), "{worse:?}");
+}
+
+#[test]
+fn full_disk_asks_for_room() {
+    let ran =
+        ran(trace(&["--unprivileged", "--json", "/dev/full", "-o", "/dev/null", "--", "true"]));
+    if is_refused(&ran) {
+        return;
+    }
+    assert_eq!(ran.code, Some(125), "{ran:?}");
+    let advice = "(os error 28); make room there, or name another file\n";
+    assert!(ran.stderr.ends_with(advice) && ran.stderr.lines().count() == 1, "{ran:?}");
 }
 
 #[test]

@@ -184,3 +184,26 @@ impl Summary {
 pub(crate) fn wasteful_herds(herd: &Herd) -> u64 {
     if herd.needless.is_zero() { 0 } else { herd.herds }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::observation::Missing;
+    use crate::report::fixture::{observation, symbols};
+    use crate::{Count, Report};
+
+    /// A command line is refused by these two, before anything is traced.
+    #[test]
+    fn counts_say_what_they_need() {
+        let mut observation = observation();
+        let unprivileged = Report::of_switches_only(&observation, &mut symbols());
+        observation.missing.push(Missing {
+            tracepoint: "sys_exit".into(),
+            consequence: "calls are not seen".into(),
+        });
+        let without_calls = Report::new(&observation, &mut symbols());
+        for count in Count::ALL {
+            assert_eq!(unprivileged.count(count).is_none(), count.needs_privilege(), "{count:?}");
+            assert_eq!(without_calls.count(count).is_none(), count.needs_calls(), "{count:?}");
+        }
+    }
+}
