@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use super::findings::{Cost, CostKind, Finding, LITTLE_PERCENT};
-use super::quantity::{count, counted, duration, interval, percents};
-use super::share::percent;
+use super::quantity::{count, counted, duration, durations, interval, percents};
+use super::share::{Interval, percent};
 use super::{Report, Summary};
 use crate::advice::Waste;
 
@@ -173,13 +173,16 @@ fn nothing(report: &Report) -> String {
     }
 }
 
-/// What is wasted and how much of it there is; of how much CPU time, if that is given.
+/// What is wasted and how much of it there is; in time, too, where the whole is given.
 fn headline(finding: &Finding, summary: Option<&Summary>) -> String {
     let what = what(finding.waste);
     let number = interval(finding.count);
     let of = finding.of.filter(|of| *of >= finding.count.possible);
-    let of = of.map_or_else(String::new, |of| format!(" of {}", count(of)));
-    let number = format!("{number}{of}");
+    let of = of.zip(unit(finding.waste));
+    let number = match of {
+        Some((of, unit)) => format!("{number} of the {} there", counted(of, unit)),
+        None => number,
+    };
     let unproven = finding.is_of_wakeups() && finding.count.proven == 0;
     let each = finding.cost.and_then(|cost| cost.ns_high.checked_div(finding.count.possible));
     let ledger = finding.ledger_needless.map_or_else(String::new, |needless| {
@@ -190,30 +193,55 @@ fn headline(finding: &Finding, summary: Option<&Summary>) -> String {
         Some(ns) => format!(", none proven{ledger}; {} of CPU each", duration(ns)),
         None => format!(", none proven{ledger}"),
     };
-    let Some(cost) = finding.cost else { return format!("{number} {what}{proof}.") };
-    let (share, mut whole) = (cost_share(cost), cost.kind.whole().to_owned());
-    if let (CostKind::Cpu, Some(of)) = (cost.kind, summary) {
-        whole.push_str(&format!(
-            " ({} in {})",
-            duration(of.own_cpu_ns()),
-            duration(of.duration_ns)
-        ));
-    }
-    match cost.kind {
-        CostKind::Cpu => {
-            let share = if unproven {
-                let most = percents(cost.percent_high, cost.percent_high);
-                let or = if finding.may_be_useful() { ", or to useful work" } else { "" };
-                format!("up to {most} of {whole} may go to {what}{or}")
-            } else {
-                format!("{share} of {whole} is spent on {what}")
+    let Some(cost) = finding.cost else { return capitalised(&format!("{what}: {number}{proof}.")) };
+    let whole = cost.kind.whole();
+    let share = match unproven {
+        true => percents(cost.percent_high, cost.percent_high),
+        false => cost_share(cost),
+    };
+    let may = if unproven { "may go to" } else { "goes to" };
+    let or = if finding.may_be_useful() { ", or to useful work" } else { "" };
+    let goes = match (cost.kind, summary) {
+        (CostKind::Cpu, Some(of)) => {
+            let (part, may) = (cost_time(cost, unproven), may.replace("goes", "go"));
+            let of = duration(of.own_cpu_ns());
+            let share = share.trim_start_matches("about ");
+            format!("{part} of the program's {of} of CPU time ({share}) {may} {what}{or}")
+        }
+        (CostKind::Cpu, None) if unproven => format!("up to {share} of {whole} {may} {what}{or}"),
+        (CostKind::Cpu, None) => format!("{share} of {whole} {may} {what}"),
+        (CostKind::Waiting, _) => {
+            let waits = match (of, finding.count.possible) {
+                (Some(_), _) => "",
+                (None, 1) => " wait",
+                (None, _) => " waits",
             };
-            capitalised(&format!("{share} ({number}{proof})."))
+            return capitalised(&format!("{share} of {whole} {may} {what} ({number}{waits})."));
         }
-        CostKind::Waiting => {
-            let waits = if number == "1" { "wait" } else { "waits" };
-            capitalised(&format!("{share} of {whole} goes to {what} ({number} {waits})."))
-        }
+    };
+    capitalised(&format!("{goes} ({number}{proof})."))
+}
+
+/// The CPU time that it takes: `1.20 to 1.46 s`, `up to 2.50 s`, `about 255 ms`.
+fn cost_time(cost: Cost, unproven: bool) -> String {
+    match (unproven, cost.estimated) {
+        (true, _) => format!("up to {}", duration(cost.ns_high)),
+        (false, true) => format!("about {}", duration(cost.ns_high)),
+        (false, false) => durations(Interval { proven: cost.ns_low, possible: cost.ns_high }),
+    }
+}
+
+/// What [`Finding::of`] counts. Wakes that find a thread awake are no part of the wakeups.
+fn unit(waste: Waste) -> Option<&'static str> {
+    match waste {
+        Waste::NeedlessWakeups | Waste::Herd | Waste::TimerPolls => Some("wakeup"),
+        Waste::EmptyWakes | Waste::RefusedWaits => Some("call"),
+        Waste::ShortSleeps | Waste::OverSleeps => Some("sleep"),
+        Waste::RedundantWakes
+        | Waste::KernelLocks
+        | Waste::Stalls
+        | Waste::LockWaits
+        | Waste::NoProcessor => None,
     }
 }
 

@@ -31,7 +31,8 @@ fn lead_cure_and_wording_agree() {
         let report = Report::new(&waits_at_condition(in_herds, in_herds_ns), &mut symbols());
         let wakes = report.findings.iter().find(|of| of.waste == Waste::NeedlessWakeups).unwrap();
         let lead = &report.verdict[0];
-        let leads = lead.starts_with("Up to 90 %") && !lead.contains("or to useful work");
+        let leads = lead.contains(" of CPU time (90 %) may go to needless wakeups (")
+            && !lead.contains("or to useful work");
         let useful = report.verdict[1].contains("may go to needless wakeups, or to useful work");
         assert!(leads != useful, "{:?}", report.verdict);
         assert_eq!(leads, wakes.advice.is_some(), "{wakes:?}");
