@@ -206,6 +206,8 @@ impl Stacks<'_> {
     }
 }
 
+/// `UH_OF_POLLS`.
+const OF_POLLS: u64 = 1 << 63;
 /// `UH_PARKER`.
 const PARKER: u32 = 5;
 /// `UH_F_PARKER`.
@@ -258,7 +260,7 @@ fn waits(map: &MapHandle, stacks: &Stacks<'_>) -> Result<Vec<WaitRow>, TraceErro
     let mut rows = Vec::new();
     for_each(map, |mut key, mut value| {
         let (about, pid, nr, kind) = (key.u64(), key.u32(), key.i32(), key.u32());
-        let [id, _sampled] = value.u64s();
+        let [id, _sampled, _polls_sampled] = value.u64s();
         let counts: [u64; 20] = value.u64s();
         let object = object(kind, about);
         let object_name = object_name(&mut value, object);
@@ -290,6 +292,8 @@ fn waits(map: &MapHandle, stacks: &Stacks<'_>) -> Result<Vec<WaitRow>, TraceErro
             overslept_ns: counts[19],
             stacks: stacks.of(id, Some(pid)),
             stack_samples: stacks.samples(id),
+            poll_stacks: stacks.of(id | OF_POLLS, Some(pid)),
+            poll_stack_samples: stacks.samples(id | OF_POLLS),
         });
     })?;
     rows.sort_by_key(|row| (row.pid, row.syscall, row.object));
@@ -613,7 +617,7 @@ impl Ledgers {
 
 /// All stacks that any row names.
 fn named_stacks(seen: &Observation) -> BTreeSet<StackId> {
-    let sampled = seen.waits.iter().flat_map(|row| &row.stacks);
+    let sampled = seen.waits.iter().flat_map(|row| row.stacks.iter().chain(&row.poll_stacks));
     let sampled = sampled.chain(seen.wakes.iter().flat_map(|row| &row.stacks));
     let mut ids: BTreeSet<_> =
         sampled.flat_map(|pair| [pair.kernel, pair.user]).flatten().collect();

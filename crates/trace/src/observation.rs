@@ -191,6 +191,10 @@ pub struct WaitRow {
     pub stacks: Vec<SampledStack>,
     /// How many samples that stand for the same number of sleeps say as much as these.
     pub stack_samples: u64,
+    /// Stacks that were sampled where a timer poll was seen: it went back to sleep there.
+    pub poll_stacks: Vec<SampledStack>,
+    /// See `stack_samples`.
+    pub poll_stack_samples: u64,
 }
 
 /// A pair of stacks, and for how many sleeps or wakes its samples stand: they are taken by chance,

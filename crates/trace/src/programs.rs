@@ -377,7 +377,7 @@ mod tests {
     const LEDGER_BYTES: usize = ROOT_BYTES + REASONS * 8 * FIELDS.len() + 8 + 8 + 64 * 24;
     /// What `collect.rs` reads, by map: bytes of a key and of a value.
     const SIZES: [(&str, u32, u32); 14] = [
-        ("uh_waits", 24, 16 + 20 * 8 + 48),
+        ("uh_waits", 24, 24 + 20 * 8 + 48),
         ("uh_wakes", 24, 8 + 10 * 8 + 24),
         ("uh_futexes", 24, 10 * 8),
         ("uh_locks", 8, 3 * 8 + 8),

@@ -112,6 +112,7 @@ struct uh_file {
 struct uh_wait_row {
 	u64 id;
 	u64 stacks; /* samples taken */
+	u64 poll_stacks; /* and of timer polls */
 	u64 counts[UH_WAIT_COUNTS];
 	struct uh_file file;
 };
@@ -177,6 +178,9 @@ struct uh_episode {
 
 /* In the id of a stack: it is in the second map. */
 #define UH_IN_MORE_STACKS (1 << 30)
+
+/* In the id of a row: its timer polls alone. */
+#define UH_OF_POLLS (1ULL << 63)
 
 /* A pair of stacks that was met at the row with this id. Below 0: not known. */
 struct uh_pair_key {

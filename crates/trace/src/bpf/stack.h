@@ -96,25 +96,40 @@ static __noinline int uh_copy_stack(struct uh_pair_key *pair, u32 kind, u32 stan
 	return 0;
 }
 
-/*
- * A sample of both stacks, one of `weight`, for the row with this id. The user's is the running
- * thread's.
- */
-static __always_inline void uh_sample_stacks(void *ctx, u64 row, u32 kind, bool has_user,
-					     u32 weight)
+/* A sample of a pair, one of `weight`. */
+static __noinline int uh_keep_sample(struct uh_pair_key *pair, u32 kind, bool has_user, u32 weight)
 {
-	struct uh_pair_key pair = { .row = row };
 	u64 met, step = 1;
 
-	pair.kernel = uh_kernel_stack(ctx);
-	pair.user = has_user ? uh_user_stack(ctx) : -1;
-	met = uh_count_pair(&pair, weight);
+	if (!pair)
+		return 0;
+	met = uh_count_pair(pair, weight);
 	if (!has_user || !met)
-		return;
+		return 0;
 	for (u32 i = 0; i < 20 && step <= met >> 7; i++)
 		step <<= 1;
 	if (!(met & (step - 1)))
-		uh_copy_stack(&pair, kind, step * weight);
+		uh_copy_stack(pair, kind, step * weight);
+	return 0;
+}
+
+/*
+ * A sample of both stacks for the row with this id, one of `weight`, and for its timer polls, one
+ * of `polls_weight`; either may be 0: none. The user's is the running thread's.
+ */
+static __always_inline void uh_sample_stacks(void *ctx, u64 row, u32 kind, bool has_user,
+					     u32 weight, u32 polls_weight)
+{
+	struct uh_pair_key pair = { .row = row };
+
+	pair.kernel = uh_kernel_stack(ctx);
+	pair.user = has_user ? uh_user_stack(ctx) : -1;
+	if (weight)
+		uh_keep_sample(&pair, kind, has_user, weight);
+	if (polls_weight) {
+		pair.row |= UH_OF_POLLS;
+		uh_keep_sample(&pair, kind, has_user, polls_weight);
+	}
 }
 
 /* A futex call; the row of this word, kind and stack has `calls` of them now. */

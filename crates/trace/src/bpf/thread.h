@@ -51,6 +51,12 @@ enum uh_slot_flag {
 	UH_FED = 16, /* a call made progress on what was waited for */
 };
 
+/* Sampling of stacks: how many come before the next sample, and what that stands for; 0: none. */
+struct uh_sampling {
+	u32 in;
+	u32 weight;
+};
+
 /* An object that the thread has waited for: its counts, and the last episode there. */
 struct uh_slot {
 	u64 value;
@@ -73,9 +79,8 @@ struct uh_slot {
 	u64 event_id;
 	struct uh_wake_key waker;
 	u32 event_index;
-	/* Sampling of stacks: sleeps up to the next sample, and what that stands for. */
-	u32 sample_in;
-	u32 sample_weight;
+	struct uh_sampling sleep_samples;
+	struct uh_sampling poll_samples; /* by themselves, so that rare polls are met too */
 	u32 waker_tid; /* and when it was woken, and ran again: where episodes are kept */
 	u64 woken_ns;
 	u64 ran_ns;

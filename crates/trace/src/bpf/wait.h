@@ -89,13 +89,22 @@ static __noinline int uh_flush_slot(struct uh_thread *t, u32 index)
 	return 0;
 }
 
-/* By chance one of the next sleeps: threads that come and go are sampled as others are. */
-static __always_inline void uh_plan_sample(struct uh_slot *slot, u64 taken)
+/* By chance one of the next: threads that come and go are sampled as others are. */
+static __always_inline void uh_plan_sample(struct uh_sampling *samples, u64 taken)
 {
 	u32 weight = uh_sample_weight(taken);
 
-	slot->sample_weight = weight;
-	slot->sample_in = bpf_get_prandom_u32() % (2 * weight - 1);
+	samples->weight = weight;
+	samples->in = bpf_get_prandom_u32() % (2 * weight - 1);
+}
+
+/* What a sample stands for that is due now; 0: none is. */
+static __always_inline u32 uh_sample_due(struct uh_sampling *samples)
+{
+	if (!samples->weight || !samples->in)
+		return samples->weight;
+	samples->in--;
+	return 0;
 }
 
 /* Makes the slot the present call's. The slot of deep sleeps keeps no episode. */
@@ -114,14 +123,15 @@ static __noinline int uh_bind_slot(struct uh_thread *t, u32 index, bool of_curre
 	slot->family = t->family;
 	slot->nr = t->nr;
 	slot->flags = UH_USED;
-	slot->sample_weight = 0;
+	slot->sleep_samples.weight = slot->poll_samples.weight = 0;
 	slot->row = 0;
 	uh_wait_key_of(&key, t, slot);
 	row = uh_wait_row(&key, of_current);
 	if (!row)
 		return 0;
 	slot->row = row->id;
-	uh_plan_sample(slot, row->stacks);
+	uh_plan_sample(&slot->sleep_samples, row->stacks);
+	uh_plan_sample(&slot->poll_samples, row->poll_stacks);
 	return 0;
 }
 
@@ -257,23 +267,26 @@ static __always_inline u32 uh_forget(struct uh_thread *t, struct uh_slot *slot, 
 				 slot->progress != t->progress || uh_computed(t, slot, run_ns));
 }
 
-static __always_inline void uh_sample(void *ctx, struct uh_thread *t, struct uh_slot *slot)
+/* The sleep that begins goes on with a timer poll, if `polls`: one stack is that of both. */
+static __always_inline void uh_sample(void *ctx, struct uh_thread *t, struct uh_slot *slot,
+				      bool polls)
 {
+	u32 of_sleeps = uh_sample_due(&slot->sleep_samples);
+	u32 of_polls = polls ? uh_sample_due(&slot->poll_samples) : 0;
 	struct uh_wait_key key;
 	struct uh_wait_row *row;
 
-	if (!slot->sample_weight)
+	if (!of_sleeps && !of_polls)
 		return;
-	if (slot->sample_in) {
-		slot->sample_in--;
-		return;
-	}
 	uh_wait_key_of(&key, t, slot);
 	row = bpf_map_lookup_elem(&uh_waits, &key);
 	if (!row)
 		return;
-	uh_sample_stacks(ctx, slot->row, UH_COPY_SLEEP, 1, slot->sample_weight);
-	uh_plan_sample(slot, uh_add(row->stacks, 1) + 1);
+	uh_sample_stacks(ctx, slot->row, UH_COPY_SLEEP, 1, of_sleeps, of_polls);
+	if (of_sleeps)
+		uh_plan_sample(&slot->sleep_samples, uh_add(row->stacks, 1) + 1);
+	if (of_polls)
+		uh_plan_sample(&slot->poll_samples, uh_add(row->poll_stacks, 1) + 1);
 }
 
 /* How long the holders of the word that the thread waits for have slept so far. */
@@ -296,6 +309,7 @@ static __always_inline void uh_sleep(void *ctx, struct uh_thread *t, u32 task_st
 	u64 now = bpf_ktime_get_ns();
 	struct uh_slot *slot;
 	u32 index, before;
+	bool polls = 0;
 
 	t->counts[UH_P_SLEEPS]++;
 	uh_spend(t, UH_ON_PROCESSOR, now);
@@ -329,6 +343,7 @@ static __always_inline void uh_sleep(void *ctx, struct uh_thread *t, u32 task_st
 
 			uh_keep_episode(t, slot, slot->began_ns, class);
 			slot->flags &= ~UH_WAS_WOKEN;
+			polls = class == UH_TIMER_POLL && slot->nr == t->nr;
 		}
 		if (!uh_slot_is_here(t, slot) || slot->nr != t->nr)
 			uh_bind_slot(t, index, 1);
@@ -344,7 +359,7 @@ static __always_inline void uh_sleep(void *ctx, struct uh_thread *t, u32 task_st
 		slot->holders_asleep_ns = uh_holders_asleep_ns(t);
 		slot->counts[UH_SLEEPS]++;
 	}
-	uh_sample(ctx, t, slot);
+	uh_sample(ctx, t, slot, polls);
 	before = __sync_lock_test_and_set(&t->state, UH_ASLEEP);
 	/*
 	 * An early waking is of this sleep, and moments old, or even later than `now`. An older one

@@ -97,7 +97,7 @@ static __always_inline void uh_sample_waker(void *ctx, struct uh_wake_row *row, 
 	for (u32 i = 0; i < UH_STACK_SHIFT && events >= first && weight < events / UH_STACK_STEP; i++)
 		weight <<= 1;
 	if (!(bpf_get_prandom_u32() & (weight - 1)))
-		uh_sample_stacks(ctx, row->id, UH_COPY_WAKE, followed, weight);
+		uh_sample_stacks(ctx, row->id, UH_COPY_WAKE, followed, weight, 0);
 }
 
 /*

@@ -19,7 +19,7 @@ use super::site::{Namer, Site, StackPair};
 use super::stalls::Stall;
 use super::summary::{Summary, wasteful_herds};
 use super::time::Time;
-use super::waits::WaitLine;
+use super::waits::{PollSite, WaitLine};
 use crate::advice::{Advice, BUSY_MACHINE, Primitive, Symptom, Waste, advice};
 use crate::observation::{Object, Process};
 
@@ -145,6 +145,17 @@ impl Finding {
     pub(crate) fn is_explained(&self) -> bool {
         let of_lock = self.through.is_some_and(Primitive::is_lock);
         self.may_be_useful() && (of_lock || self.ledger_needless == Some(0))
+    }
+
+    /// Moved from where most sleep to where the polls are made.
+    fn at_polls(self, at: &PollSite) -> Self {
+        Self {
+            site: at.site.clone(),
+            site_percent_interval: at.percent_interval,
+            through: at.through,
+            stacks: at.stacks.or(self.stacks),
+            ..self
+        }
     }
 
     pub(crate) fn is_of_wakeups(&self) -> bool {
@@ -415,7 +426,13 @@ fn of_waits(
         let count = |line: &WaitLine| line.timer_polls;
         let cpu_ns = Interval::new(sum(lines, |line| line.timer_poll_cpu_ns), 0);
         let cost = scale.cost(CostKind::Cpu, cpu_ns);
-        found.extend(finding(Waste::TimerPolls, count, wakeups, cost, detail, None));
+        let polling = finding(Waste::TimerPolls, count, wakeups, cost, detail, None);
+        let most = lines.iter().rev().max_by_key(|line| line.timer_polls);
+        let at = most.and_then(|line| line.poll_site.as_ref());
+        found.extend(polling.map(|finding| match at {
+            Some(at) => finding.at_polls(at),
+            None => finding,
+        }));
     }
     if needless.possible > 0 {
         let detail = herd.map(|herd| {

@@ -180,6 +180,10 @@ fn headline(finding: &Finding, summary: Option<&Summary>) -> String {
     let of = finding.of.filter(|of| *of >= finding.count.possible);
     let of = of.zip(unit(finding.waste));
     let number = match of {
+        // Others may sleep in the same call elsewhere, and not poll.
+        Some((of, unit)) if finding.waste == Waste::TimerPolls => {
+            format!("{number} of {} in that call", counted(of, unit))
+        }
         Some((of, unit)) => format!("{number} of the {} there", counted(of, unit)),
         None => number,
     };
@@ -283,7 +287,8 @@ fn scheduler_locks(report: &Report) -> Option<String> {
 /// Where the site is known by a sample of the stacks alone: how much of it is there.
 fn by_samples(finding: &Finding) -> String {
     finding.site_percent_interval.map_or_else(String::new, |[low, high]| {
-        format!("; by samples, {} of its sleeps are there", percents(low, high))
+        let what = if finding.waste == Waste::TimerPolls { "the polls" } else { "its sleeps" };
+        format!("; by samples, {} of {what} are there", percents(low, high))
     })
 }
 

@@ -71,6 +71,10 @@ pub struct WaitLine {
     pub timer_polls: u64,
     /// CPU time of these looks, with the switches there and back.
     pub timer_poll_cpu_ns: u64,
+    /// Where the polls are made, by most of the stacks that were taken of them alone: others may
+    /// sleep in the same call, and more often.
+    #[serde(rename = "timer_poll_site", skip_serializing_if = "Option::is_none")]
+    pub poll_site: Option<PollSite>,
     /// The mean time from one such wakeup to the next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timer_poll_period_ns: Option<u64>,
@@ -88,6 +92,24 @@ pub struct WaitLine {
     /// The sum behind `timer_poll_period_ns`.
     #[serde(skip)]
     pub timer_poll_ns: u64,
+}
+
+/// Where timer polls are made.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PollSite {
+    /// The call site.
+    #[serde(serialize_with = "as_text")]
+    pub site: Site,
+    /// Where stacks were taken of some polls only: the 95 % confidence interval of the share that
+    /// this site has of them, in percent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub percent_interval: Option<[f64; 2]>,
+    /// By what the program waits there, where a library does it for it.
+    #[serde(skip)]
+    pub(crate) through: Option<Primitive>,
+    /// The stacks that were met there most often.
+    #[serde(skip)]
+    pub(crate) stacks: Option<StackPair>,
 }
 
 impl WaitLine {
@@ -188,17 +210,37 @@ pub(super) fn call_text(syscall: Option<u32>, judged: bool) -> String {
     }
 }
 
+/// The site of most of the stacks, with its share of them in percent; the pair of stacks that was
+/// met there most; and where only `samples` of `all` were looked at, the interval of that share.
+fn sampled_site(
+    stacks: &[StackPair],
+    samples: u64,
+    all: u64,
+    namer: &Namer<'_>,
+) -> (Site, Option<f64>, Option<StackPair>, Option<[f64; 2]>) {
+    let (site, percent) = namer.main_site(stacks);
+    let there = stacks.iter().find(|pair| pair.user.is_some() && namer.site(pair.user) == site);
+    // Of rows that are looked at each time no sample has more weight than another.
+    let interval = percent
+        .filter(|_| (1..all).contains(&samples))
+        .map(|percent| super::share::sampled_percent(percent, samples));
+    (site, percent, there.copied(), interval)
+}
+
+fn poll_site(row: &WaitRow, namer: &mut Namer<'_>) -> Option<PollSite> {
+    let stacks = namer.pairs(Some(row.pid), &row.poll_stacks);
+    let (samples, all) = (row.poll_stack_samples, row.timer_polls);
+    let (site, _, stacks, percent_interval) = sampled_site(&stacks, samples, all, namer);
+    let through = namer.primitive(stacks.and_then(|pair| pair.user));
+    stacks.map(|_| PollSite { site, percent_interval, through, stacks })
+}
+
 fn line(row: &WaitRow, judged: bool, namer: &mut Namer<'_>) -> WaitLine {
     let stacks = namer.pairs(Some(row.pid), &row.stacks);
-    let (site, site_percent) = namer.main_site(&stacks);
-    let there = stacks.iter().find(|pair| pair.user.is_some() && namer.site(pair.user) == site);
-    let through = there.and_then(|pair| namer.primitive(pair.user));
-    // Of rows that are looked at each time no sample has more weight than another.
     let sleeps = row.sleeps.saturating_add(row.uninterruptible_sleeps);
-    let sampled = (1..sleeps).contains(&row.stack_samples);
-    let site_percent_interval = site_percent
-        .filter(|_| sampled)
-        .map(|percent| super::share::sampled_percent(percent, row.stack_samples));
+    let (site, site_percent, there, site_percent_interval) =
+        sampled_site(&stacks, row.stack_samples, sleeps, namer);
+    let through = namer.primitive(there.and_then(|pair| pair.user));
     // Without what tracing added to each sleep, and to a call at least where it made one.
     let added = namer.added_prices();
     let is_futex = matches!(row.object, Object::Futex(_));
@@ -240,6 +282,7 @@ fn line(row: &WaitRow, judged: bool, namer: &mut Namer<'_>) -> WaitLine {
         ),
         timer_polls: row.timer_polls,
         timer_poll_cpu_ns: own_of_each(row.timer_poll_cpu_ns, row.timer_polls),
+        poll_site: poll_site(row, namer),
         timer_poll_period_ns: row.timer_poll_ns.checked_div(row.timer_polls),
         short_sleeps: row.short_sleeps,
         overslept: row.overslept,

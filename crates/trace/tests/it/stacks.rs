@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use unherd_sys::Deadline;
+use unherd_trace::advice::Waste;
 use unherd_trace::{Observation, Pause, Report, Session, SessionOptions, Symbols, Target};
 
 use crate::session::{root, scene};
@@ -93,6 +94,25 @@ fn root_site_of_most_sleeps_is_named() {
     assert!(line.site.function.contains("pauses::late_site"), "{:?}", line.site);
     let [low, high] = interval.expect("no thousand stacks were taken");
     assert!(low > 70.0 && low < 99.0 && high > 99.0 && share < 100.0, "{share} {interval:?}");
+}
+
+/// Who sleeps more often in the same call, and does something each time, is not the poller.
+#[test]
+fn root_site_of_polls_is_not_that_of_most_sleeps() {
+    let Some(_machine) = root("a poller beside another sleeper") else { return };
+    let (seen, report) = report("beside 400 3000");
+    let polls: u64 = seen.waits.iter().map(|row| row.timer_polls).sum();
+    let line = report.waits.lines.iter().max_by_key(|line| line.timer_polls).unwrap();
+    let finding = report.findings.iter().find(|of| of.waste == Waste::TimerPolls).unwrap();
+    println!(
+        "{polls} of {}, {} beside {}: {:?}",
+        line.sleeps, finding.site, line.site, line.stacks
+    );
+    assert!((200..=410).contains(&polls), "{polls}");
+    assert!(line.sleeps > 3_000 && line.site.function.contains("pauses::pacing_site"), "{line:?}");
+    assert!(finding.site.function.contains("pauses::looking_site"), "{finding:?}");
+    let [low, high] = finding.site_percent_interval.expect("not each poll was looked at");
+    assert!(low > 50.0 && high > 90.0, "{low} to {high}");
 }
 
 /// Threads that wait for a queue, for the interpreter and for time.

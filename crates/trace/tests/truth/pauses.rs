@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::hint::black_box;
+use std::io::Write;
 use std::time::Duration;
 
 use rustix::thread::nanosleep;
@@ -173,6 +174,34 @@ pub(crate) fn sites(early: usize, late: usize) -> Value {
     early_site(early);
     late_site(late);
     json!({ "early": early, "late": late })
+}
+
+/// Looks `looks` times, beside a thread that sleeps in the same call more often, and does something
+/// after each sleep.
+pub(crate) fn beside(looks: usize, paces: usize) -> Value {
+    let file = fs::File::options().write(true).open("/dev/null").expect("it is there");
+    let pacer = thread::spawn(move || pacing_site(&file, paces));
+    let certain = looking_site(looks);
+    pacer.join().expect("it does not panic");
+    json!({ "looks": looks, "certain": certain })
+}
+
+#[inline(never)]
+fn looking_site(times: usize) -> usize {
+    let mut counted = Looks::default();
+    for _ in 0..times {
+        _ = nanosleep(&TIMESPEC);
+        counted.pause_ended();
+    }
+    black_box(counted.certain())
+}
+
+#[inline(never)]
+fn pacing_site(mut file: &fs::File, times: usize) {
+    for _ in 0..times {
+        _ = nanosleep(&Timespec { tv_sec: 0, tv_nsec: 100_000 });
+        _ = black_box(file.write(b"x"));
+    }
 }
 
 // What each returns keeps the compiler from making one of both.

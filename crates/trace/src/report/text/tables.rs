@@ -251,10 +251,11 @@ impl Report {
         let heads = ["timer polls", "period", "short sleeps", "of sleeps", "site; object"];
         let mut grid = Grid::new(&heads, &[Right, Right, Right, Right, Left]);
         for line in lines.iter().take(TOP) {
+            let polls_at = line.poll_site.as_ref().filter(|_| line.timer_polls > 0);
             let place = format!(
                 "{} from {}{}; {}",
                 line.call,
-                line.site.function,
+                polls_at.map_or(&line.site, |at| &at.site).function,
                 self.whose(&line.comm),
                 line.object
             );

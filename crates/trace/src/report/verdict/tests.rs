@@ -1,5 +1,5 @@
 use crate::advice::Waste;
-use crate::observation::{Object, Observation, TimeSpent, WaitRow};
+use crate::observation::{Object, Observation, SampledStack, StackId, TimeSpent, WaitRow};
 use crate::report::Report;
 use crate::report::fixture::{self, observation, symbols};
 use crate::symbols::Symbols;
@@ -95,6 +95,28 @@ fn arrays_of_one_pipe_are_one_object() {
     let object = &found.expect("all three are woken in vain").object;
     assert!(object == "pipe (fd 4) and another" || object == "pipe (fd 5) and another", "{object}");
     assert_eq!(report.herds.expect("they are judged")[0].object, "pipe (fd 4)");
+}
+
+/// Where others sleep in the same call, the verdict is about the polls alone.
+#[test]
+fn polls_are_told_where_they_are_made() {
+    let mut observation = observation();
+    observation.waits.retain(|row| row.timer_polls > 0);
+    observation.wakes.clear();
+    observation.futexes.clear();
+    observation.locks.clear();
+    observation.stalls.clear();
+    let row = &mut observation.waits[0];
+    row.timer_poll_cpu_ns = 1_000_000_000;
+    let verdict = |observation: &Observation| Report::new(observation, &mut symbols()).verdict;
+    assert!(verdict(&observation)[1].contains("from poll_for_work [jit]"));
+    let row = &mut observation.waits[0];
+    row.poll_stacks = vec![SampledStack { kernel: None, user: Some(StackId(12)), count: 898 }];
+    row.poll_stack_samples = 40;
+    let [first, second, ..] = &verdict(&observation)[..] else { panic!("two lines") };
+    assert!(first.ends_with("polling by timer (898 of 899 wakeups in that call)."), "{first}");
+    assert!(!second.contains("poll_for_work"), "{second}");
+    assert!(second.ends_with("; by samples, 91 to 100 % of the polls are there."), "{second}");
 }
 
 /// A program with fewer threads than there are processors waits for other programs.
