@@ -136,12 +136,26 @@ pub(crate) const BUSY_MACHINE: Advice = Advice {
     text: "other programs have the processors: trace it on a machine that does nothing else",
 };
 
+/// In place of [`WRITERS`]'s: the cache has O_DIRECT already, and writes that need new blocks or
+/// make the file longer still take the lock alone.
+const WRITERS_OF_CACHE: &str = "write-backs that make a file longer or give it blocks take its \
+    inode's lock alone: reserve the space first (File::allocate), or a file for each writer";
+
+impl Advice {
+    /// What to try where the program keeps its files in the library's cache.
+    pub(crate) fn with_cache(self) -> Self {
+        if self.pattern == WRITERS { Self { text: WRITERS_OF_CACHE, ..self } } else { self }
+    }
+}
+
 /// As the line itself.
 impl Serialize for Advice {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.text)
     }
 }
+
+const WRITERS: &str = "writers of one file";
 
 struct Rule {
     pattern: &'static str,
@@ -347,7 +361,7 @@ const KERNEL: &[Rule] = &[
         text: "an epoll set for each thread, or more events taken by each epoll_wait",
     },
     Rule {
-        pattern: "writers of one file",
+        pattern: WRITERS,
         applies: |s| {
             s.waste == Waste::KernelLocks
                 && s.function_has(&["ext4", "xfs", "btrfs", "inode", "generic_file"])

@@ -186,6 +186,8 @@ pub(crate) struct Scale {
     futex_call_ns: u64,
     /// There were more threads than processors, so that some may have waited for others of them.
     has_many_threads: bool,
+    /// Some process has its files in the library's cache.
+    has_cache: bool,
     by_process: HashMap<u32, u64>,
     ledger_needless: HashMap<u32, u64>,
 }
@@ -209,6 +211,7 @@ impl Scale {
             switches: summary.context_switches,
             round_trip_ns: summary.switch_round_trip_ns.unwrap_or_default(),
             futex_call_ns: summary.futex_call_ns.unwrap_or_default(),
+            has_cache: ledgers.iter().any(Ledger::is_of_cache),
             has_many_threads: summary.threads > summary.cpus as u64,
             by_process: by_process.collect(),
             ledger_needless: ledgers.iter().filter_map(needless).collect(),
@@ -642,6 +645,7 @@ fn of_lock(lock: &KernelLock, scale: &Scale, namer: &Namer<'_>) -> Finding {
         herd: None,
         through: None,
     };
+    let cure = advice(&symptom);
     let longest = super::quantity::duration(lock.longest_ns);
     Finding {
         waste: Waste::KernelLocks,
@@ -663,7 +667,7 @@ fn of_lock(lock: &KernelLock, scale: &Scale, namer: &Namer<'_>) -> Finding {
             scale.cost(CostKind::Waiting, waited)
         },
         detail: Some(format!("the longest {longest}")),
-        advice: advice(&symptom),
+        advice: if scale.has_cache { cure.map(Advice::with_cache) } else { cure },
         stacks: lock.stack.map(|kernel| StackPair { kernel: Some(kernel), user: None, count: 1 }),
         waker: None,
         waker_stacks: None,

@@ -12,7 +12,7 @@ pub(super) const POOL: u32 = 4_000_000_200;
 const LISTENER: Object = Object::Socket { port: 8080, listening: true };
 pub(super) const CONDITION: u64 = 0x7f00_0000_1000;
 
-const KALLSYMS: &str = "\
+pub(super) const KALLSYMS: &str = "\
 ffffffff81000000 T __schedule
 ffffffff81000400 T schedule
 ffffffff81000500 T schedule_hrtimeout_range_clock

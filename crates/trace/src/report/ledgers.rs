@@ -123,6 +123,13 @@ pub struct Ledger {
     pub saw_elsewhere: Seen,
 }
 
+impl Ledger {
+    /// Whether it is that of a program with a cache, whose reasons it names.
+    pub(crate) fn is_of_cache(&self) -> bool {
+        self.says.iter().any(|of| of.reason == "write-back" || of.reason.starts_with("page-"))
+    }
+}
+
 pub(crate) fn ledgers(seen: &Observation, waits: &Waits, namer: &Namer<'_>) -> Vec<Ledger> {
     let pids: BTreeSet<u32> = seen.ledgers.iter().map(|row| row.pid).collect();
     pids.into_iter().map(|pid| ledger(pid, seen, waits, namer)).collect()

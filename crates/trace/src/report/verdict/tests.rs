@@ -1,7 +1,7 @@
 use crate::advice::Waste;
 use crate::observation::{Object, Observation, SampledStack, StackId, TimeSpent, WaitRow};
-use crate::report::Report;
 use crate::report::fixture::{self, observation, symbols};
+use crate::report::{Finding, Report};
 use crate::symbols::Symbols;
 
 /// Whether the text has a section of what may be useful.
@@ -95,6 +95,25 @@ fn arrays_of_one_pipe_are_one_object() {
     let object = &found.expect("all three are woken in vain").object;
     assert!(object == "pipe (fd 4) and another" || object == "pipe (fd 5) and another", "{object}");
     assert_eq!(report.herds.expect("they are judged")[0].object, "pipe (fd 4)");
+}
+
+/// The library's cache has O_DIRECT already.
+#[test]
+fn locks_of_inodes_are_told_as_caches_have_them() {
+    let advised = |observation: &Observation| {
+        let inode = fixture::KALLSYMS.replace("do_user_addr_fault", "ext4_dio_write_iter");
+        let report = Report::new(observation, &mut Symbols::new().with_kallsyms(&inode));
+        let of = |found: &&Finding| found.site.function == "ext4_dio_write_iter";
+        report.findings.iter().find(of).and_then(|found| found.advice).expect("a rule fits").text
+    };
+    let mut observation = observation();
+    assert!(
+        advised(&observation).contains("File::allocate") && !advised(&observation).contains("O_D")
+    );
+    observation.ledgers[0].reason = "queue".to_owned();
+    assert!(advised(&observation).contains("O_DIRECT into space already there"));
+    observation.ledgers.clear();
+    assert!(advised(&observation).contains("O_DIRECT into space already there"));
 }
 
 /// Where others sleep in the same call, the verdict is about the polls alone.
