@@ -9,8 +9,6 @@ pub(crate) enum Failure {
     Failed(String),
     /// The command line or the machine does not allow it: exit code 2.
     Usage(String),
-    /// A program that was the last word of the command ended with this code; it has said why.
-    Passed(u8),
 }
 
 impl Failure {
@@ -18,7 +16,6 @@ impl Failure {
         match self {
             Self::Failed(_) => 1,
             Self::Usage(_) => 2,
-            Self::Passed(code) => *code,
         }
     }
 }
@@ -27,7 +24,6 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Failed(what) | Self::Usage(what) => f.write_str(what),
-            Self::Passed(code) => write!(f, "the program ended with exit code {code}"),
         }
     }
 }

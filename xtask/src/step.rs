@@ -1,6 +1,7 @@
 //! One program run as a named step, with its time and, where it ran tests, their count.
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -86,14 +87,11 @@ impl Step {
         Ok((output.status.success(), String::from_utf8_lossy(&text).into_owned()))
     }
 
-    /// Runs the step in `root` as the last word of a command: its exit code becomes ours.
+    /// Runs the step in `root` as the last word of a command, in place of this process: its exit
+    /// code is ours, and Ctrl-C ends no parent while it still prints. Returns only if it cannot be
+    /// started.
     pub(crate) fn run_last(&self, root: &Path) -> Result<(), Failure> {
-        let status = self.command(root).status().map_err(|error| self.not_started(&error))?;
-        match status.code() {
-            Some(0) => Ok(()),
-            Some(code) => Err(Failure::Passed(u8::try_from(code).unwrap_or(1))),
-            None => Err(Failure::Failed(format!("`{}` was ended by {status}", self.program))),
-        }
+        Err(self.not_started(&self.command(root).exec()))
     }
 
     /// A step that runs a program which this repository has built.

@@ -65,10 +65,10 @@ fn start(
     }
     let outcome = bench(&plan, known, &conditions, &mut progress, &interrupt)?;
     // Print first: writing may fail. Write all the same when nobody reads the output.
-    let made = Some((outcome.directory(), known));
+    let record = outcome.failed.is_none().then_some(outcome.directory());
     let printed = match is_quiet {
         true => Ok(()),
-        false => print(args.format, &outcome.result, &outcome.tables, made),
+        false => print(args.format, &outcome.result, &outcome.tables, record, Some(known)),
     };
     outcome.keep()?;
     args.files.write_outcome(&outcome)?;
@@ -153,28 +153,29 @@ pub(crate) fn report(
         _ if files.take_standard_output() => {}
         // Its own tables end with the verdict.
         (Format::Text, false) => output::print(&tables)?,
-        _ => print(format, &result, &tables, None)?,
+        _ => print(format, &result, &tables, None, None)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The result; as text, with what was shown in its last lines. `made` is where a new record is, and
-/// what was measured.
+/// The result; as text, with what was shown in its last lines. `record` is named, and `known` says
+/// what the implementations are.
 fn print(
     format: Format,
     result: &BenchResult,
     tables: &str,
-    made: Option<(&Path, &RegisteredWorkload)>,
+    record: Option<&Path>,
+    known: Option<&RegisteredWorkload>,
 ) -> Result<(), Failure> {
     if format == Format::Json {
         return output::print(&json(result));
     }
     output::print(tables)?;
-    if let Some((record, _)) = made {
+    if let Some(record) = record {
         note(&format!("the record is in {}", record.display()));
     }
     let about = |name: &str| {
-        let impls = &made?.1.workload.impls;
+        let impls = &known?.workload.impls;
         impls.iter().find(|known| known.name == name).map(|known| &*known.about)
     };
     output::print(&format!("\n{}", summary(result, about)))

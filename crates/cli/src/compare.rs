@@ -63,7 +63,8 @@ fn start(args: &CompareArgs, again: Option<&BlockRun>) -> Result<ExitCode, Failu
     let is_text = args.format == Format::Text && !args.files.take_standard_output();
     // Print first: writing may fail. Write all the same when nobody reads the output.
     let mut printed = if is_text { output::print(&outcome.tables) } else { Ok(()) };
-    if args.format == Format::Text {
+    // An error names it, and its line is the first.
+    if args.format == Format::Text && outcome.failed.is_none() {
         note(&format!("the record is in {}", outcome.directory().display()));
     }
     outcome.keep()?;

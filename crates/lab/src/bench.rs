@@ -23,7 +23,7 @@ use crate::plan::{Contender, Plan, Step};
 use crate::prepared_machine::{MachineOptions, PreparedMachine};
 use crate::profile::{Sampled, sample};
 use crate::record::{Header, Record, StoredRecord, metric_names};
-use crate::result::{BenchResult, ComparisonLine, Point, ProfileLine, Profiled, TraceLine, Traced};
+use crate::result::{BenchResult, Point, ProfileLine, Profiled, TraceLine, Traced};
 use crate::round::{Printed, Round, counting};
 use crate::series::{Measure, Series};
 use crate::surroundings::marks;
@@ -107,9 +107,9 @@ impl Outcome {
 
 /// Runs `plan` to its end, keeps its rounds as they finish, and judges them.
 ///
-/// What ends a bench early, a crash or an interrupt, does not cost what was measured: if the rounds
-/// that finished say anything, they are judged, and the error is in the [`Outcome`]. So is a
-/// failure after the judged rounds, while sampling or tracing.
+/// What ends a bench early, a crash or an interrupt, does not cost what was measured: if there is a
+/// pair, the rounds are judged, and the error is in the [`Outcome`]. So is a failure after the
+/// judged rounds, while sampling or tracing.
 ///
 /// Blocks until all is done, something fails or `interrupt` is raised. When it returns, no child is
 /// left, files and cgroups are removed and settings restored.
@@ -160,6 +160,9 @@ pub fn bench(
     let judged = run.runner.judged(&header, rounds);
     let mut result = BenchResult { profiles, traces, ..judged };
     failed = concluded(done, &mut result)?.or(failed);
+    if let Some(error) = &mut failed {
+        error.name_report(run.series.record.report_line());
+    }
     let tables = run.runner.tables(&result, rounds, Progress::Done);
     Ok(Outcome { header, result, tables, failed, record: run.series.record })
 }
@@ -189,14 +192,15 @@ pub(crate) fn build_digest<'a>(programs: impl IntoIterator<Item = &'a Path>) -> 
     Some(format!("{:016x}", digest.finish()))
 }
 
-/// What ended the rounds early; an error only where the rounds that finished say nothing.
+/// What ended the rounds early; an error only where there is nothing to judge: no pair, or sides
+/// that did different work.
 pub(crate) fn concluded(
     done: Result<(), Error>,
     result: &mut BenchResult,
 ) -> Result<Option<Error>, Error> {
     let Err(error) = done else { return Ok(None) };
-    let says_something = result.comparisons.iter().any(ComparisonLine::has_interval);
-    if !says_something || matches!(error, Error::Disagreement { .. }) {
+    let has_pairs = result.comparisons.iter().any(|line| line.pairs > 0);
+    if !has_pairs || matches!(error, Error::Disagreement { .. }) {
         return Err(error);
     }
     result.marks.push(format!("not all rounds were run: {}", error.mark()));
@@ -497,7 +501,8 @@ impl Runner<'_> {
         match failure {
             Failure::Interrupted => {
                 let rounds = self.plan.rounds;
-                Error::Interrupted { finished: rounds.min(number - 1), rounds, resume }
+                let finished = rounds.min(number - 1);
+                Error::Interrupted { finished, rounds, resume, report: None }
             }
             Failure::Refused => Error::Refused { line: refusal(label, &finished.stderr) },
             Failure::Broken(what) => {

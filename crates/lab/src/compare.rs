@@ -144,7 +144,7 @@ pub fn build(
 /// Runs the commands in alternating rounds, keeps the rounds as they finish, and judges them.
 ///
 /// Blocks until all is done, something fails or `interrupt` is raised. What ends it early does not
-/// cost what was measured: it is judged if it says anything, and the error is in the
+/// cost what was measured: it is judged if there is a pair, and the error is in the
 /// [`Outcome`].
 ///
 /// # Errors
@@ -172,7 +172,10 @@ pub fn compare(
     marks.extend(drift::mark(&plan, &counted));
     let result = BenchResult::new(&plan, &counted, header.machine.clone(), marks);
     let mut result = result.described_by(&header);
-    let failed = concluded(done, &mut result)?;
+    let mut failed = concluded(done, &mut result)?;
+    if let Some(error) = &mut failed {
+        error.name_report(series.record.report_line());
+    }
     let tables = compared(&header, &result);
     Ok(Outcome { header, result, tables, failed, record: series.record })
 }
@@ -553,7 +556,8 @@ impl Measure for Commands<'_> {
         if finished.ending == Ending::Interrupted {
             // The plan's number is the most where it goes on until the intervals are narrow.
             let rounds = self.request.rounds.unwrap_or(number);
-            return Err(Error::Interrupted { finished: number - 1, rounds, resume: resume() });
+            let (finished, report) = (number - 1, None);
+            return Err(Error::Interrupted { finished, rounds, resume: resume(), report });
         }
         let metrics = self.succeeded(&finished).and_then(|()| {
             let metrics = self.metrics.as_ref().ok_or("it was not run before the rounds")?;

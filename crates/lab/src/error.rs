@@ -149,7 +149,10 @@ pub enum Error {
         what: String,
     },
     /// Somebody asked for an end.
-    #[error("interrupted after {finished} of {rounds} rounds; go on by `{resume}`")]
+    #[error(
+        "interrupted after {finished} of {rounds} rounds; go on by `{resume}`{}",
+        shown_again(report.as_deref())
+    )]
     Interrupted {
         /// How many rounds were finished.
         finished: usize,
@@ -157,6 +160,8 @@ pub enum Error {
         rounds: usize,
         /// The command that goes on.
         resume: String,
+        /// The command that judges what there is again, where a process has finished.
+        report: Option<String>,
     },
     /// The same, outside of a round.
     #[error("{what}: interrupted")]
@@ -186,6 +191,13 @@ impl Error {
             | Self::Disagreement { .. }
             | Self::Record { begun: true, .. } => 1,
             Self::Interrupted { .. } | Self::InterruptedStep { .. } => INTERRUPTED,
+        }
+    }
+
+    /// Adds the command that judges the record again, where this tells how to go on with it.
+    pub(crate) fn name_report(&mut self, line: String) {
+        if let Self::Interrupted { report, .. } = self {
+            *report = Some(line);
         }
     }
 
@@ -269,6 +281,11 @@ fn below(output: &str) -> &'static str {
     if output.trim().is_empty() { "" } else { "; its output is below" }
 }
 
+/// What is said of a record that holds something.
+fn shown_again(report: Option<&str>) -> String {
+    report.map_or_else(String::new, |line| format!(", see what there is by `{line}`"))
+}
+
 /// The one of `known` that `name` most likely was meant to be, if any is near enough to guess.
 fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     const NEAR: f64 = 0.75;
@@ -298,7 +315,7 @@ mod tests {
         let few = Error::TooFewRounds { rounds: 2, cells: 1, needed: 6 };
         assert_eq!(few.exit_code(), 2);
         let resume = "unherd bench --resume out/x".to_owned();
-        let interrupted = Error::Interrupted { finished: 1, rounds: 6, resume };
+        let interrupted = Error::Interrupted { finished: 1, rounds: 6, resume, report: None };
         assert_eq!(interrupted.exit_code(), 130);
     }
 }

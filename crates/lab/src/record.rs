@@ -168,9 +168,12 @@ impl Record {
     /// The command that goes on with it: the program by the path that this process was started by,
     /// so that the line can be pasted.
     pub(crate) fn resume_line(&self, subcommand: &str) -> String {
-        let program = std::env::args_os().next();
-        let program = program.as_ref().map_or("unherd".into(), |it| it.to_string_lossy());
-        format!("{program} {subcommand} --resume {}", self.directory.display())
+        format!("{} {subcommand} --resume {}", own_name(), self.directory.display())
+    }
+
+    /// The command that judges it again, written in the same way.
+    pub(crate) fn report_line(&self) -> String {
+        format!("{} report {}", own_name(), self.directory.display())
     }
 
     /// Where it is.
@@ -230,6 +233,12 @@ impl Record {
             failed(&path, "cannot write", source, true)
         })
     }
+}
+
+/// The path that this process was started by.
+fn own_name() -> String {
+    let program = std::env::args_os().next();
+    program.map_or_else(|| "unherd".to_owned(), |it| it.to_string_lossy().into_owned())
 }
 
 /// Whether there is a record, whole or cut short, in the directory: a plan without its end is none.

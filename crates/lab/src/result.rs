@@ -313,6 +313,12 @@ impl BenchResult {
         }
     }
 
+    /// The most pairs that a comparison has, where no comparison has enough for an interval.
+    pub(crate) fn pairs_if_too_few(&self) -> Option<usize> {
+        let most = self.comparisons.iter().map(|line| line.pairs).max()?;
+        (!self.comparisons.iter().any(ComparisonLine::has_interval)).then_some(most)
+    }
+
     /// With what the header says of the commands and metrics.
     pub(crate) fn described_by(self, header: &Header) -> Self {
         let metrics = header.description.iter().flat_map(|workload| &workload.metrics);

@@ -455,6 +455,10 @@ fn output_that_changes_is_refused_with_its_round() {
         words.extend(["--", &same, "--", &script]);
         let ran = compare(&place, &words);
         assert_eq!(ran.code, Some(125), "{ran:?}");
+        if bad != "x: 2" {
+            let few = "Nothing was shown: a verdict takes at least 6 rounds, not 1.\n";
+            assert!(ran.stdout.starts_with(few), "{ran:?}");
+        }
         ran.stderr.lines().next().unwrap().to_owned()
     };
     assert!(once("a", "x: 1", "y: 1").contains("round 2 of B: it printed no x"));
@@ -523,6 +527,8 @@ fn an_interrupt_keeps_and_judges_what_there_is() {
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(130), "{stderr}");
     assert!(stderr.contains("interrupted after 10 of 14 rounds; go on by"), "{stderr}");
+    let report = format!("by `{} report record`\n", env!("CARGO_BIN_EXE_unherd"));
+    assert!(stderr.ends_with(&report), "{stderr}");
     assert!(kept.starts_with("B is faster than A: cost_us 2.00 ×"), "{kept}");
     assert!(place.path().join("record/result.json").exists());
 }

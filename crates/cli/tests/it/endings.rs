@@ -46,7 +46,8 @@ fn the_records_of_finished_rounds_are_kept() {
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(ran.stderr.contains("round 3 of late"), "{ran:?}");
     assert!(place.kept_lines("record") >= 4, "two rounds of both");
-    assert!(!place.path().join("record/result.json").exists(), "two rounds say nothing");
+    let few = "Nothing was shown: a verdict takes at least 6 rounds, not 2.\n";
+    assert!(ran.stdout.ends_with(few), "{ran:?}");
 }
 
 /// A runner that fails at its n-th call, and goes well again after that.
@@ -191,6 +192,29 @@ fn an_interrupt_stops_the_children_and_cleans_up() {
         assert_eq!(place.leftovers(), Vec::<std::path::PathBuf>::new());
         assert!(place.path().join("record/plan.json").exists());
     }
+}
+
+/// The third run of `halting` waits to be interrupted: two rounds are whole then.
+#[test]
+fn interrupt_judges_finished_rounds() {
+    let place = Place::new();
+    let line = "bench fake --with before,halting --keep-disturbed --out record";
+    let ran = place.run_until_stuck(line).end_by("-INT");
+    assert_eq!(ran.code, Some(130), "{ran:?}");
+    assert!(ran.stdout.contains("2 of 12 rounds, each a fresh process"), "{ran:?}");
+    assert!(ran.stdout.contains("cost_us  halting  CANNOT TELL    too few pairs"), "{ran:?}");
+    let mark = "* not all rounds were run: interrupted after 2 of 12 rounds\n";
+    assert!(ran.stdout.contains(mark), "{ran:?}");
+    let few = "Nothing was shown: a verdict takes at least 6 rounds, not 2.\n";
+    assert!(ran.stdout.ends_with(few), "{ran:?}");
+    let program = env!("CARGO_BIN_EXE_unherd");
+    let last = format!(
+        "unherd: interrupted after 2 of 12 rounds; go on by `{program} bench --resume record`, \
+         see what there is by `{program} report record`\n"
+    );
+    assert_eq!(ran.stderr, last, "{ran:?}");
+    let again = place.run("report record");
+    assert!(again.stdout.ends_with(few), "{again:?}");
 }
 
 #[test]

@@ -69,7 +69,7 @@ impl Place {
         let pipe = self.path().join("alive");
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let bench =
-            self.command(line).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+            self.command(line).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         // Opening blocks until the runner opens the other end; reading to the end, until it is
         // dead.
         let mut alive = BufReader::new(fs::File::open(&pipe).unwrap());
@@ -128,7 +128,7 @@ impl Stuck {
         self.alive.read_to_end(&mut Vec::new()).unwrap();
         Ran {
             code: output.status.code(),
-            stdout: String::new(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
             stderr: String::from_utf8(output.stderr).unwrap(),
         }
     }

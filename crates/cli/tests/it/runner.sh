@@ -51,6 +51,13 @@ untraceable) # Fails under the tracer.
         exit 4
     fi
     cost=50 ;;
+halting) # Is as `stuck` at its third call.
+    echo x >>"$here/halting"
+    [ "$(wc -l <"$here/halting")" -ne 3 ] || {
+        echo "$$" >"$here/alive"
+        exec sleep 1000
+    }
+    cost=50 ;;
 stuck) # Tells the test that it runs, and holds the pipe open until it dies.
     [ -n "$dir" ] && echo data >"$dir/data"
     exec 9>"$here/alive"

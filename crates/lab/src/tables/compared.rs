@@ -11,7 +11,7 @@ use crate::printable::printable;
 use crate::record::Header;
 use crate::result::{BenchResult, ComparisonLine, SummaryLine};
 use crate::size::format_size;
-use crate::statistics::{ALPHA, Better, Verdict};
+use crate::statistics::{ALPHA, Better, Verdict, pairs_needed};
 
 /// The whole report.
 pub(crate) fn compared(header: &Header, result: &BenchResult) -> String {
@@ -38,6 +38,9 @@ pub(crate) fn compared(header: &Header, result: &BenchResult) -> String {
 
 /// What came of it, a sentence for each side that was compared with the base.
 pub(crate) fn verdicts(result: &BenchResult) -> String {
+    if let Some(line) = too_few(result) {
+        return line + mostly_disturbed(result);
+    }
     let mut labels: Vec<&str> = Vec::new();
     for line in &result.comparisons {
         if !labels.contains(&&*line.label) {
@@ -61,6 +64,13 @@ pub(crate) fn verdicts(result: &BenchResult) -> String {
     }
     text.push_str(mostly_disturbed(result));
     text
+}
+
+/// A line that stands for all verdicts where the rounds are too few for any.
+pub(super) fn too_few(result: &BenchResult) -> Option<String> {
+    let pairs = result.pairs_if_too_few()?;
+    let needed = pairs_needed(result.comparisons.len());
+    Some(format!("Nothing was shown: a verdict takes at least {needed} rounds, not {pairs}.\n"))
 }
 
 /// What is too grave to be left to the marks at the end, if it is so.

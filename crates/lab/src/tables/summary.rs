@@ -2,15 +2,19 @@
 
 use std::fmt::Write as _;
 
-use super::compared::mostly_disturbed;
+use super::compared::{mostly_disturbed, too_few};
 use super::comparison::finding;
 use crate::printable::printable;
 use crate::result::{BenchResult, ComparisonLine};
 use crate::statistics::Verdict;
 
 /// A line of heading, then two for each base and each that is compared with it: where it is better,
-/// and where it is not. `about` says in words what a base is. Empty where nothing was compared.
+/// and where it is not. `about` says in words what a base is. Empty where nothing was compared; one
+/// line where the rounds are too few for any verdict.
 pub fn summary<'a>(result: &BenchResult, about: impl Fn(&str) -> Option<&'a str>) -> String {
+    if let Some(line) = too_few(result) {
+        return line;
+    }
     let mut text = String::new();
     let mut done: Vec<(&str, &str)> = Vec::new();
     for line in &result.comparisons {
@@ -135,5 +139,13 @@ Against unherd-nofilter, unherd is neither better nor worse in any; the same in 
         let about = |name: &str| (name == "kernel").then_some("its page cache");
         assert_eq!(summary(&result(lines), about), expected);
         assert_eq!(summary(&result(Vec::new()), about), "");
+    }
+
+    #[test]
+    fn too_few_rounds_show_nothing() {
+        let mut few = line(1.0, 1.0, Verdict::CannotTell);
+        (few.low, few.high, few.pairs) = (None, None, 3);
+        let expected = "Nothing was shown: a verdict takes at least 7 rounds, not 3.\n";
+        assert_eq!(summary(&result(vec![few.clone(), few]), |_| None), expected);
     }
 }
