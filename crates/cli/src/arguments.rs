@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Arg, Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 use unherd_lab::catalogue::{ParamKind, Registry, Workload};
-use unherd_lab::{BlockPlan, Error, Header, parse_share, parse_size};
+use unherd_lab::{BlockPlan, Error, Header, MEMORY_MIN_BYTES, parse_share, parse_size};
 
 use crate::compare::CompareArgs;
 use crate::output::{self, Failure};
@@ -182,8 +182,9 @@ pub(crate) struct BenchArgs {
     /// Where all randomness starts; printed.
     #[arg(long, value_name = "S", help_heading = heading::OFTEN)]
     pub(crate) seed: Option<u64>,
-    /// Memory of each implementation, as 256M or 1G; both sides get the same, in a cgroup.
-    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = heading::RUN)]
+    /// Memory of each implementation, as 256M or 1G, and at least 1M; both sides get the same, in a
+    /// cgroup.
+    #[arg(long, value_name = "SIZE", value_parser = memory, help_heading = heading::RUN)]
     pub(crate) memory: Option<u64>,
     /// Run without a cgroup where none can be made; a mark says so.
     #[arg(long, help_heading = heading::RUN)]
@@ -519,6 +520,16 @@ fn is_near(what: &str, tip: &str) -> bool {
 
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     parse_size(text).ok_or_else(|| "give bytes, or a number with K, M, G or T".to_owned())
+}
+
+/// A size that a program may be bounded to.
+pub(crate) fn memory(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        bytes if bytes < MEMORY_MIN_BYTES => {
+            Err(format!("give at least {}M", MEMORY_MIN_BYTES >> 20))
+        }
+        bytes => Ok(bytes),
+    }
 }
 
 pub(crate) fn share(text: &str) -> Result<f64, String> {

@@ -17,7 +17,7 @@ use crate::drift;
 use crate::error::Error;
 use crate::fingerprint::fingerprint;
 use crate::interrupt::Interrupt;
-use crate::launch::{Ending, Finished, Launch};
+use crate::launch::{Ending, Finished, Launch, not_started};
 use crate::leftovers::RoundDirectory;
 use crate::plan::{Contender, Plan, Step};
 use crate::prepared_machine::{MachineOptions, PreparedMachine};
@@ -405,11 +405,8 @@ impl Runner<'_> {
             None => launch,
         };
         let finished = launch.run(self.interrupt).map_err(|source| {
-            Error::machine(
-                format!("cannot run {}", program.display()),
-                "build it again, or leave it out",
-                source,
-            )
+            let bound = cgroup.as_ref().map(|_| "--memory");
+            not_started(program, bound, "build it again, or leave it out", source)
         })?;
         Ok(finished.in_cgroup(cgroup.as_ref()))
     }

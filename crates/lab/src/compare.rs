@@ -37,7 +37,7 @@ use crate::catalogue::Workload;
 use crate::drift;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
-use crate::launch::{Ending, Finished, Launch};
+use crate::launch::{Ending, Finished, Launch, not_started};
 use crate::plan::{Cell, Contender, Judged, PLAN_SCHEMA, Plan, ROUNDS_MAX, Step, Until};
 use crate::record::{Header, Record};
 use crate::result::{BenchResult, Point, looks_of};
@@ -499,8 +499,8 @@ impl Commands<'_> {
             finished
         };
         let finished = run().map_err(|source| {
-            let what = format!("cannot run {}", program.display());
-            Error::machine(what, "see whether it is a program for this machine", source)
+            let bound = cgroup.as_ref().map(|_| "--cgroup");
+            not_started(program, bound, "see whether it is a program for this machine", source)
         })?;
         around("--cleanup", cleanup)?;
         Ok(finished.in_cgroup(cgroup.as_ref()))

@@ -21,6 +21,7 @@ use unherd_host::{
 };
 use unherd_sys::{Deadline, Timestamp, poll_until};
 
+use crate::error::Error;
 use crate::interrupt::Interrupt;
 
 /// The result is the last line; of what comes before, this much is kept.
@@ -160,6 +161,23 @@ impl<'a> Launch<'a> {
     }
 }
 
+/// Why a program did not start. `bound` is the option that bounds its memory, where one does: the
+/// kernel starts nothing in a cgroup that is too small for that. `advice` is for other errors.
+pub(crate) fn not_started(
+    program: &Path,
+    bound: Option<&str>,
+    advice: &str,
+    source: io::Error,
+) -> Error {
+    let what = format!("cannot run {}", program.display());
+    match bound.filter(|_| source.raw_os_error() == Some(Errno::NOMEM.raw_os_error())) {
+        Some(option) => {
+            Error::machine(format!("{what} in the memory of {option}"), "give more there", source)
+        }
+        None => Error::machine(what, advice, source),
+    }
+}
+
 /// Reads the outputs until the child itself ends: it may close them long before, and others may
 /// hold them open long after. Says why it is to be killed, if so.
 fn read_until_end(
@@ -291,6 +309,22 @@ mod tests {
         let Ending::Exited(status) = finished.ending else { panic!("{finished:?}") };
         assert_eq!(status.code(), Some(3));
         assert!(finished.usage.max_rss_bytes > 0);
+    }
+
+    #[test]
+    fn too_small_bound_is_named() {
+        let said = |bound, errno: Errno| {
+            not_started(Path::new("a"), bound, "build it", errno.into()).to_string()
+        };
+        let bounded = said(Some("--memory"), Errno::NOMEM);
+        assert!(bounded.starts_with("cannot run a in the memory of --memory: "), "{bounded}");
+        assert!(bounded.ends_with("; give more there"), "{bounded}");
+        for other in [said(None, Errno::NOMEM), said(Some("--memory"), Errno::NOENT)] {
+            assert!(
+                other.starts_with("cannot run a: ") && other.ends_with("; build it"),
+                "{other}"
+            );
+        }
     }
 
     #[test]

@@ -57,7 +57,7 @@ pub use html::{gallery, html};
 pub use interrupt::Interrupt;
 pub use otava::add_to_history;
 pub use plan::{Cell, Contender, Judged, PLAN_SCHEMA, Plan, ROUNDS_MAX, Request, Step, Until};
-pub use prepared_machine::{DEFAULT_MEMORY_BYTES, Dirty, MachineOptions};
+pub use prepared_machine::{DEFAULT_MEMORY_BYTES, Dirty, MEMORY_MIN_BYTES, MachineOptions};
 pub use printable::printable;
 pub use record::{CONFIRM, Header, Record, StoredRecord, holds_record};
 pub use result::{

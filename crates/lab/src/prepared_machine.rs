@@ -21,6 +21,9 @@ use crate::size::format_size;
 /// The memory of workloads that are bounded by it, unless told.
 pub const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
 
+/// Less than this is taken for a slip: the kernel kills even true(1) in a cgroup of 128 KiB.
+pub const MEMORY_MIN_BYTES: u64 = 1 << 20;
+
 /// How long the idle machine is watched.
 const IDLE_WATCH: Duration = Duration::from_secs(1);
 
@@ -171,9 +174,10 @@ fn memory(
             format!("{} is not bounded by memory", workload.name),
             "leave out --memory",
         )),
-        (Some(0), true) => {
-            Err(Error::usage("--memory 0 leaves nothing to run in", "give a size such as 256M"))
-        }
+        (Some(bytes), true) if bytes < MEMORY_MIN_BYTES => Err(Error::usage(
+            format!("--memory {} leaves nothing to run in", format_size(bytes)),
+            format!("give at least {}", format_size(MEMORY_MIN_BYTES)),
+        )),
         (Some(bytes), true) if bytes > machine.memory_bytes => Err(Error::usage(
             format!("--memory {} is more than this machine has", format_size(bytes)),
             format!("give at most {}", format_size(machine.memory_bytes)),
@@ -338,7 +342,8 @@ mod tests {
     fn memory_is_checked_against_the_machine() {
         let bounded = |workload: &mut Workload| workload.uses_memory = true;
         let of = |bytes| MachineOptions { memory_bytes: Some(bytes), ..MachineOptions::default() };
-        assert!(refusal(&of(0), bounded).contains("--memory 0"));
+        let refused = "--memory 1023 KiB leaves nothing to run in; give at least 1 MiB";
+        assert_eq!(refusal(&of(1023 << 10), bounded), refused);
         assert!(
             refusal(&of(1 << 60), bounded).contains("more than this machine has; give at most")
         );

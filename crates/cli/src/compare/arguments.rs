@@ -7,7 +7,7 @@ use clap::Args;
 use unherd_lab::statistics::Verdict;
 use unherd_lab::{self as lab, ComparisonLine, Read, parse_share};
 
-use crate::arguments::{Format, PlanArgs, heading, seconds, share, size};
+use crate::arguments::{self, Format, PlanArgs, heading, seconds, share};
 use crate::reports::ReportFiles;
 
 /// Compare any commands in alternating rounds, and judge the difference.
@@ -148,7 +148,7 @@ pub(crate) struct CompareArgs {
         help_heading = heading::SWEEP
     )]
     pub(crate) cpus: Vec<usize>,
-    /// A memory cgroup for each process, memory=512M; several sizes make a sweep.
+    /// A memory cgroup for each process, memory=512M, of at least 1M; several sizes make a sweep.
     #[arg(long, value_name = "memory=SIZE,…", value_parser = memory, help_heading = heading::SWEEP)]
     pub(crate) cgroup: Option<Memory>,
     /// How many seconds one process may take.
@@ -259,11 +259,7 @@ pub(crate) struct Memory(pub(crate) Vec<u64>);
 
 fn memory(text: &str) -> Result<Memory, String> {
     let given = text.strip_prefix("memory=").ok_or_else(|| "give memory=512M".to_owned())?;
-    let sizes = given.split(',').map(|text| match size(text)? {
-        0 => Err("0 leaves nothing to run in".to_owned()),
-        bytes => Ok(bytes),
-    });
-    sizes.collect::<Result<_, _>>().map(Memory)
+    given.split(',').map(arguments::memory).collect::<Result<_, _>>().map(Memory)
 }
 
 fn cpus(text: &str) -> Result<usize, String> {

@@ -78,7 +78,8 @@ fn values_that_make_no_sense_are_named() {
         ("bench --resume record --html x", "pages: unherd report DIR --html FILE"),
         ("bench", "<WORKLOAD>"),
         ("", "no command is given"),
-        ("bench fakefiles --memory 0", "--memory 0"),
+        ("bench fakefiles --memory 0", "'--memory <SIZE>': give at least 1M"),
+        ("bench fakefiles --memory 1K", "invalid value '1K' for '--memory <SIZE>': give at least"),
         ("bench fakefiles --memory 100000T", "more than this machine has"),
         ("bench fakefiles --memory lots", "give bytes"),
     ] {

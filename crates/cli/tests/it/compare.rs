@@ -383,6 +383,8 @@ fn what_cannot_be_compared_is_refused_in_a_line() {
         (&["--fail-on", "faster", "--", "true", "--", "true"], "give slower, or slower=5%"),
         (&["--fail-on", "slower=5", "--", "true", "--", "true"], "that is 500 %: give slower=5%"),
         (&["--cgroup", "cpu=3", "--", "true", "--", "true"], "give memory=512M"),
+        (&["--cgroup", "memory=1K", "--", "true", "--", "true"], "give at least 1M"),
+        (&["--cgroup", "memory=1M,0", "--", "true", "--", "true"], "give at least 1M"),
         (&["--cpus", "0", "--", "true", "--", "true"], "give 1 to"),
         (&["--read", "junit", "--", "true", "--", "true"], "there are: criterion"),
         (&["--shell", "--", "a", "b", "--", "c"], "quote each command"),
