@@ -435,6 +435,9 @@ fn help_or_failure(
     known.build();
     let command = subcommand(args).and_then(|name| known.find_subcommand(name));
     let subcommand = command.map_or("", clap::Command::get_name);
+    if let Some((given, advice)) = missing(subcommand, error.kind(), what) {
+        return Err(Failure::usage(given, advice));
+    }
     if let Some(line) = number_hint(command, error, what) {
         return Err(Failure::Usage(line));
     }
@@ -454,6 +457,50 @@ fn help_or_failure(
     }
     Err(Failure::usage(what, &advice))
 }
+
+/// What is not given, and how it is given: clap's own words name an argument alone.
+fn missing(subcommand: &str, kind: ErrorKind, what: &str) -> Option<(&'static str, &'static str)> {
+    if kind != ErrorKind::MissingRequiredArgument {
+        return None;
+    }
+    let (argument, given, advice) = match subcommand {
+        "bench" => (
+            "<WORKLOAD>",
+            "no workload is given",
+            "write unherd bench WORKLOAD; 'unherd workloads' lists them",
+        ),
+        "report" => (
+            "<DIRECTORY>",
+            "no record is given",
+            "write unherd report DIR with the directory that a bench named, as out/WORKLOAD-DATE",
+        ),
+        "compare" if what.contains("<COMMAND>") => ("<COMMAND>", "no command is given", COMMANDS),
+        "run-block" => {
+            ("<", "a block and its plan are needed", "write unherd run-block NUMBER --plan FILE")
+        }
+        "merge" => ("<RECORD>", "no record is given", "write unherd merge RECORD…, one a block"),
+        "reproduce" => (
+            "<REPORT>",
+            "no report is given",
+            "write unherd reproduce REPORT, which is 000, 001, 002, 003 or 004",
+        ),
+        "compare" => ("<RECORD>", "a second record is needed", COMMANDS),
+        "trace" if what.contains("<AFTER>") => {
+            ("<AFTER>", "two reports are needed", "name two: unherd trace diff BEFORE AFTER")
+        }
+        "trace" => (
+            "<CMD|",
+            "nothing to trace is given",
+            "write unherd trace -- CMD…, or give --pid PID or --cgroup PATH",
+        ),
+        "prove" => ("<CMD>", "no command is given", "write unherd prove -- CMD…"),
+        _ => return None,
+    };
+    what.contains(argument).then_some((given, advice))
+}
+
+/// How commands are given to `unherd compare`.
+const COMMANDS: &str = "write unherd compare -- A… -- B…, or name two records";
 
 /// What to give in place of what is no number: the words of Rust's own parser do not tell.
 fn number_hint(command: Option<&clap::Command>, error: &clap::Error, what: &str) -> Option<String> {
@@ -476,7 +523,6 @@ fn is_missing(error: &clap::Error) -> bool {
 
 /// What is meant, where clap's own words lead astray.
 fn hint(subcommand: &str, kind: ErrorKind, what: &str) -> Option<String> {
-    const COMMANDS: &str = "write unherd compare -- A… -- B…, or name two records";
     let unknown = match kind {
         ErrorKind::UnknownArgument => what.split('\'').nth(1),
         _ => None,
@@ -494,9 +540,7 @@ fn hint(subcommand: &str, kind: ErrorKind, what: &str) -> Option<String> {
         }
         ("compare", Some("-N")) => "there is no shell unless --shell asks for it",
         ("compare", _) if what.contains("COMMAND]") || what.contains("<COMMAND>") => COMMANDS,
-        ("compare", _) if kind == ErrorKind::MissingRequiredArgument => COMMANDS,
         ("compare", Some(_)) if option.is_none() => COMMANDS,
-        ("trace", _) if what.contains("<AFTER>") => "name two: unherd trace diff BEFORE AFTER",
         ("trace", Some(_)) if option.is_none() => {
             "the command stands behind --: unherd trace -- CMD…"
         }

@@ -52,6 +52,35 @@ fn help_tells_codes_of_wrong_usage() {
     }
 }
 
+/// A command alone gets a whole line of its own, and nothing of clap's words.
+#[test]
+fn bare_command_says_how_it_is_written() {
+    let place = Place::new();
+    for (command, line) in [
+        ("bench", "no workload is given; write unherd bench WORKLOAD; 'unherd workloads' lists"),
+        ("bench --quick", "no workload is given; write"),
+        ("report", "no record is given; write unherd report DIR with the directory that a bench"),
+        ("report --html x", "no record is given; write"),
+        ("run-block", "a block and its plan are needed; write unherd run-block NUMBER --plan"),
+        ("run-block 1", "a block and its plan are needed; write"),
+        ("merge", "no record is given; write unherd merge RECORD…"),
+        ("reproduce", "no report is given; write unherd reproduce REPORT, which is 000, 001"),
+        ("compare", "no command is given; write unherd compare -- A… -- B…, or name two records"),
+        ("compare out/x", "a second record is needed; write unherd compare -- A… -- B…, or name"),
+        ("trace diff x", "two reports are needed; name two: unherd trace diff BEFORE AFTER"),
+        ("trace", "nothing to trace is given; write unherd trace -- CMD…, or give --pid PID or"),
+        ("prove", "no command is given; write unherd prove -- CMD…"),
+    ] {
+        let ran = place.run(command);
+        assert_eq!(ran.stderr.lines().count(), 1, "{command}: {ran:?}");
+        assert!(ran.stderr.starts_with(&format!("unherd: {line}")), "{command}: {ran:?}");
+        let own_code = ["compare", "trace", "prove"].iter().any(|it| command.starts_with(it));
+        assert_eq!(ran.code, Some(if own_code { 125 } else { 2 }), "{command}: {ran:?}");
+    }
+    let half = place.run("compare --plan plan.json -- true -- true");
+    assert!(half.stderr.contains("--blocks <N>; see 'unherd compare --help'"), "{half:?}");
+}
+
 #[test]
 fn values_that_make_no_sense_are_named() {
     let place = Place::new();
@@ -76,7 +105,6 @@ fn values_that_make_no_sense_are_named() {
         ("bench fake --quick --rounds 6", "cannot be used with '--rounds"),
         ("bench fake --with unherd before", "commas between them: --with A,B"),
         ("bench --resume record --html x", "pages: unherd report DIR --html FILE"),
-        ("bench", "<WORKLOAD>"),
         ("", "no command is given"),
         ("bench fakefiles --memory 0", "'--memory <SIZE>': give at least 1M"),
         ("bench fakefiles --memory 1K", "invalid value '1K' for '--memory <SIZE>': give at least"),
