@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use unherd_lab::{
     Adapter, BenchResult, CONFIRM, CompareRequest, ComparisonLine, Error, Interrupt, Outcome, Side,
-    Source, StoredRecord, Sweep, WorkTrees, build, compare, compare_records, compare_trials,
-    plan_comparison, to_confirm,
+    Source, StoredRecord, Sweep, WorkTrees, build, check_place, compare, compare_records,
+    compare_trials, plan_comparison, to_confirm,
 };
 use unherd_sys::Timestamp;
 
@@ -44,6 +44,8 @@ pub(crate) fn run_again(args: &CompareArgs, run: &BlockRun) -> Result<ExitCode, 
 fn start(args: &CompareArgs, again: Option<&BlockRun>) -> Result<ExitCode, Failure> {
     args.files.check()?;
     let request = request(args, again)?;
+    // Here for the builds, which may take minutes.
+    request.out.as_deref().map_or(Ok(()), check_place)?;
     let interrupt = Interrupt::on_signals().map_err(Failure::Output)?;
     let (request, trees) = checked_out(args, request, &interrupt)?;
     build_sides(args, &request, 0, &interrupt)?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use unherd_lab::{StoredRecord, gallery, holds_record};
+use unherd_lab::{StoredRecord, gallery, holds_record, make_place};
 
 use crate::arguments::{Arguments, Command, parse};
 use crate::output::{self, Failure, note};
@@ -231,8 +231,8 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
     let Some(report) = report else {
         return Err(Failure::usage("there is no such report", "give 000 to 004"));
     };
-    let default = || PathBuf::from(format!("out/reproduce-{}", report.number));
-    let out = args.out.clone().unwrap_or_else(default);
+    let default = format!("reproduce-{}", report.number);
+    let out = args.out.clone().unwrap_or_else(|| Path::new("out").join(&default));
     let lines = report.benches.iter().map(|bench| (bench.name, words(args, &out, bench)));
     if args.list {
         for (_, words) in lines {
@@ -241,10 +241,7 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<ExitCode, Failure> {
         note(&format!("it takes a while: {}", report.duration(args.quick)));
         return Ok(ExitCode::SUCCESS);
     }
-    fs::create_dir_all(&out).map_err(|error| {
-        let what = format!("cannot make {}: {error}", out.display());
-        Failure::usage(&what, "name another directory by --out")
-    })?;
+    make_place(args.out.as_deref(), &default)?;
     let registry = runners::registry()?;
     let title = format!("Report {}: {}", report.number, report.about);
     output::print(&format!("{title}\n{}\n", report.duration(args.quick)))?;

@@ -22,7 +22,7 @@ use crate::leftovers::RoundDirectory;
 use crate::plan::{Contender, Plan, Step};
 use crate::prepared_machine::{MachineOptions, PreparedMachine};
 use crate::profile::{Sampled, sample};
-use crate::record::{Header, Record, StoredRecord, metric_names};
+use crate::record::{Header, Record, StoredRecord, check_place, metric_names};
 use crate::result::{BenchResult, Point, ProfileLine, Profiled, TraceLine, Traced};
 use crate::round::{Printed, Round, counting};
 use crate::series::{Measure, Series};
@@ -124,6 +124,7 @@ pub fn bench(
     watch: &mut dyn BenchObserver,
     interrupt: &Interrupt,
 ) -> Result<Outcome, Error> {
+    conditions.out.as_deref().map_or(Ok(()), check_place)?;
     let mut prepared = PreparedMachine::prepare(&known.workload, &conditions.options, interrupt)?;
     prepared.marks.extend(plan.warning());
     let runner_of = |it: &Contender| known.runner_of(&it.implementation);

@@ -39,7 +39,7 @@ use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::launch::{Ending, Finished, Launch, not_started};
 use crate::plan::{Cell, Contender, Judged, PLAN_SCHEMA, Plan, ROUNDS_MAX, Step, Until};
-use crate::record::{Header, Record};
+use crate::record::{Header, Record, check_place};
 use crate::result::{BenchResult, Point, looks_of};
 use crate::round::{Round, counting};
 use crate::series::{Measure, Series};
@@ -195,6 +195,7 @@ fn ready<'a>(
     request: &'a CompareRequest,
     interrupt: &'a Interrupt,
 ) -> Result<(Commands<'a>, Header), Error> {
+    request.out.as_deref().map_or(Ok(()), check_place)?;
     let files = request
         .adapter
         .as_ref()

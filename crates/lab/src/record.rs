@@ -22,7 +22,7 @@ use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{Access, FlockOperation, access, flock};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -47,6 +47,7 @@ const RESULT: &str = "result.json";
 const TABLES: &str = "tables.txt";
 const STDERR: &str = "stderr.txt";
 const ROUNDS: &str = "rounds";
+const NOT_MADE: &str = "cannot make the record's directory";
 /// In the record of compared commands, that of the comparison which repeats what differed.
 pub const CONFIRM: &str = "confirm";
 /// The directory of the traces.
@@ -96,7 +97,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Makes the directory (`out/NAME-DATE` unless told) and writes the plan.
+    /// Makes the directory (`out/NAME-DATE` unless told), but none above it, and writes the plan.
     ///
     /// # Errors
     ///
@@ -106,14 +107,12 @@ impl Record {
             Some(path) => path.to_owned(),
             None => free_name(&header.plan.workload),
         };
-        if out.is_none() && fs::create_dir("out").is_ok() {
-            // Records are no part of a repository; where this fails, the next line says why.
-            let _ = fs::write("out/.gitignore", "*\n");
+        if out.is_none() {
+            make_default_place();
         }
         let rounds = directory.join(ROUNDS);
-        fs::create_dir_all(&rounds).map_err(|source| {
-            failed(&rounds, "cannot make the record's directory", source, false)
-        })?;
+        make_directory(&directory)?;
+        make_directory(&rounds)?;
         let path = directory.join(PLAN);
         let cannot = |source| failed(&path, "cannot write", source, false);
         let open = File::options().read(true).write(true).create(true).truncate(false).open(&path);
@@ -233,6 +232,61 @@ impl Record {
             failed(&path, "cannot write", source, true)
         })
     }
+}
+
+/// Makes the directory for several records: `out`, or `default` below `out/`.
+///
+/// # Errors
+///
+/// [`Error::Record`], for instance where the directory above `out` is missing.
+pub fn make_place(out: Option<&Path>, default: &str) -> Result<PathBuf, Error> {
+    let place = match out {
+        Some(path) => path.to_owned(),
+        None => {
+            make_default_place();
+            Path::new("out").join(default)
+        }
+    };
+    make_directory(&place)?;
+    Ok(place)
+}
+
+/// Makes `out/`, where records go unless told. Where this fails, making the record's own directory
+/// says why.
+fn make_default_place() {
+    if fs::create_dir("out").is_ok() {
+        // Records are no part of a repository.
+        let _ = fs::write("out/.gitignore", "*\n");
+    }
+}
+
+/// Makes a directory of a record, if it is not there. The one above it must be: a slip in a path
+/// is no wish for a tree.
+fn make_directory(path: &Path) -> Result<(), Error> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        made => made.map_err(|source| failed(path, NOT_MADE, source, false)),
+    }
+}
+
+/// Sees whether the directory of a record is there, or could be made, before anything is run.
+///
+/// # Errors
+///
+/// [`Error::Record`] with what making it would fail by, as far as that is known now.
+pub fn check_place(directory: &Path) -> Result<(), Error> {
+    let above = match directory.parent() {
+        Some(above) if !above.as_os_str().is_empty() => above,
+        _ => Path::new("."),
+    };
+    let place = if directory.is_dir() { directory } else { above };
+    let seen = match fs::metadata(place) {
+        Ok(found) if !found.is_dir() => Err(Errno::NOTDIR),
+        Ok(_) if place == above && directory.exists() => Err(Errno::EXIST),
+        Ok(_) => access(place, Access::WRITE_OK | Access::EXEC_OK),
+        Err(error) => return Err(failed(directory, NOT_MADE, error, false)),
+    };
+    seen.map_err(|errno| failed(directory, NOT_MADE, errno.into(), false))
 }
 
 /// The path that this process was started by.
@@ -414,6 +468,7 @@ fn read(path: &Path) -> Result<String, Error> {
 
 fn failed(path: &Path, what: &'static str, source: io::Error, begun: bool) -> Error {
     let advice = match source.kind() {
+        io::ErrorKind::NotFound => "make the directory above it, or give another by --out",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room, or give --out",
         _ => "give a directory that can be written by --out",
     };
@@ -464,7 +519,7 @@ mod tests {
     #[test]
     fn truncated_record_can_be_read() {
         let place = tempfile::tempdir().unwrap();
-        let out = place.path().join("deep/record");
+        let out = place.path().join("record");
         let record = Record::create(Some(&out), &header()).unwrap();
         let rounds = [round(1, "before", 2.0), round(1, "unherd", 1.0), round(2, "before", 2.0)];
         record.append(&rounds[..1]).unwrap();
@@ -558,6 +613,29 @@ mod tests {
         assert!(matches!(StoredRecord::load(place.path()), Err(Error::Malformed { .. })));
         let error = Record::create(Some(&file.join("under")), &header()).unwrap_err();
         assert_eq!(error.exit_code(), 2, "{error}");
+    }
+
+    #[test]
+    fn only_last_part_of_path_is_made() {
+        let place = tempfile::tempdir().unwrap();
+        let (absent, file) = (place.path().join("absent"), place.path().join("file"));
+        fs::write(&file, "").unwrap();
+        for (out, why) in [
+            (absent.join("record"), "No such file or directory"),
+            (file.join("record"), "Not a directory"),
+            (file.clone(), "File exists"),
+        ] {
+            let checked = check_place(&out).unwrap_err();
+            let created = Record::create(Some(&out), &header()).unwrap_err();
+            assert_eq!(checked.to_string(), created.to_string(), "the same words early and late");
+            assert_eq!(checked.exit_code(), 2);
+            let said = format!("{}: cannot make the record's directory: {why}", out.display());
+            assert!(checked.to_string().starts_with(&said), "{checked}");
+        }
+        assert!(!absent.exists());
+        check_place(&absent).unwrap();
+        Record::create(Some(&absent), &header()).unwrap();
+        check_place(&absent).unwrap();
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::plan::{Plan, Request};
 use crate::random::derived_seed;
+use crate::record::make_place;
 use crate::result::ComparisonLine;
 use crate::statistics::{ALPHA, Verdict};
 
@@ -225,8 +226,7 @@ impl Trials {
         out: Option<&Path>,
         trial: &mut Trial<'_>,
     ) -> Result<(), Error> {
-        let name = || PathBuf::from(format!("out/{}-trials-{}", self.workload, date::stamp_now()));
-        let all = out.map_or_else(name, Path::to_owned);
+        let all = make_place(out, &format!("{}-trials-{}", self.workload, date::stamp_now()))?;
         for number in 1..=count {
             let seed = derived_seed(self.seed, number as u64) >> 11;
             let rounds = (self.rounds > 0).then_some(self.rounds);

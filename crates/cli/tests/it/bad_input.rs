@@ -130,6 +130,11 @@ fn directories_that_cannot_be_used_are_named() {
     }
     let said = refusal(&place, "bench fake --out runner.sh/record");
     assert!(said.contains("cannot make the record's directory"), "{said}");
+    for options in ["", " --repeat 2 --aa --with unherd"] {
+        let said = refusal(&place, &format!("bench fake --out absent/deep/record{options}"));
+        assert!(said.contains("; make the directory above it, or give another"), "{said}");
+    }
+    assert!(!place.path().join("absent").exists());
 }
 
 #[test]

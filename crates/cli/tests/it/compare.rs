@@ -562,6 +562,16 @@ fn a_record_has_nowhere_to_go() {
     let ran = compare(&place, &["--out", "file/x", "--rounds", "8", "--", "true", "--", "true"]);
     assert_eq!(ran.code, Some(125), "{ran:?}");
     assert!(ran.stderr.contains("cannot make the record's directory"), "{ran:?}");
+    // Neither a command nor a build runs for it, and nothing is made above it.
+    let words = ["--build", "touch built", "--out", "a/b/c", "--", "touch", "ran", "--", "true"];
+    let ran = compare(&place, &words);
+    assert_eq!(ran.code, Some(125), "{ran:?}");
+    let line = "unherd: a/b/c: cannot make the record's directory: No such file or directory \
+                (os error 2); make the directory above it, or give another by --out\n";
+    assert_eq!(ran.stderr, line);
+    for name in ["built", "ran", "a"] {
+        assert!(!place.path().join(name).exists(), "{name}");
+    }
 }
 
 #[test]

@@ -38,7 +38,10 @@ fn what_cannot_be_reproduced_is_refused() {
     let place = Place::new();
     for (line, what) in [
         ("reproduce 005", "'005'"),
-        ("reproduce 002 --out catalogue.json", "cannot make catalogue.json"),
+        (
+            "reproduce 002 --out catalogue.json",
+            "catalogue.json: cannot make the record's directory",
+        ),
     ] {
         let refused = place.run(line);
         assert_eq!(refused.code, Some(2), "{line}: {refused:?}");
