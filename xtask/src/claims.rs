@@ -26,7 +26,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     if with_rivals && root.join(RIVALS).exists() {
         let outcome =
             Step::cargo("build of rivals", &["build", "--release", "--manifest-path", RIVALS])
-                .environment("CARGO_TARGET_DIR", "rivals/target")
+                .environment("CARGO_TARGET_DIR", rivals_target(root, &program))
                 .run(root)?;
         if !outcome.succeeded {
             let what = format!("the build of rivals failed; {WITHOUT_RIVALS} does without them");
@@ -39,7 +39,18 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
         .map(String::as_str)
         .filter(|&argument| argument != WITHOUT_RIVALS)
         .collect();
+    let program = Step::program("unherd", &program);
     program.arguments(&["claims", "--commit", &commit]).arguments(&passed_on).run_last(root)
+}
+
+/// Where the rivals are built, so that `program` finds them: beside it, or in their own workspace
+/// where it is in this one's directory.
+fn rivals_target(root: &Path, program: &Path) -> String {
+    let target = program.parent().and_then(Path::parent);
+    match target.filter(|target| *target != root.join("target")) {
+        Some(target) => target.display().to_string(),
+        None => "rivals/target".to_owned(),
+    }
 }
 
 /// Refuses a name that no claim has in the words of `unherd claims`, before minutes of building.
@@ -75,6 +86,13 @@ fn commit(root: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rivals_are_built_where_unherd_looks() {
+        let of = |program: &str| rivals_target(Path::new("/a"), Path::new(program));
+        assert_eq!(of("/a/target/release/unherd"), "rivals/target");
+        assert_eq!(of("/elsewhere/release/unherd"), "/elsewhere");
+    }
 
     #[test]
     fn unknown_claim_is_refused_before_building() {

@@ -80,6 +80,17 @@ impl Step {
         Ok(self.outcome(status, watch, tests))
     }
 
+    /// Runs the step in `root`, passes on what it writes to standard error, and gives back what it
+    /// prints.
+    pub(crate) fn run_reading(&self, root: &Path) -> Result<(Outcome, String), Failure> {
+        self.announce();
+        let watch = Stopwatch::start();
+        let output = self.command(root).stderr(Stdio::inherit()).output();
+        let output = output.map_err(|error| self.not_started(&error))?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        Ok((self.outcome(output.status, watch, Tests::default()), text))
+    }
+
     /// Runs the step in `root` without showing what it prints, and gives that back.
     pub(crate) fn run_quietly(&self, root: &Path) -> Result<(bool, String), Failure> {
         let output = self.command(root).output().map_err(|error| self.not_started(&error))?;

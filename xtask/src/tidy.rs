@@ -7,7 +7,7 @@ mod circles;
 mod columns;
 mod footprint;
 mod imports;
-mod json;
+pub(crate) mod json;
 mod layers;
 mod length;
 mod modules;
