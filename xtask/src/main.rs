@@ -8,6 +8,7 @@ mod demo;
 mod elsewhere;
 mod failure;
 mod fresh;
+mod help;
 mod mutants;
 mod soak;
 mod step;
@@ -18,28 +19,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use failure::Failure;
-
-const HELP: &str = "\
-Usage: ./x COMMAND   (or: cargo x COMMAND)
-
-  demo           build, then run tiotest through the kernel's page cache and through ours
-  test           every test: unit, integration, documentation, loom and shuttle models
-  ci             what CI runs: format, lints, tidy, documentation, and the tests of `test`
-  tidy           the rules of this repository that no other tool checks
-  claims [NAME]  measure the published figures again, and show what has regressed
-                 (--without-rivals: do not build the other projects' implementations)
-  loom           the loom and shuttle models alone
-  simulate       the whole cache under ten thousand seeds; UNHERD_SEED=N: from that one on,
-                 UNHERD_SEEDS=N: that many
-  mutants [ID]   break each ordering and each rule in turn, and see its check fail
-  ordering       write the tables of docs/ordering.md again
-  size           count lines of code and unsafe blocks of each crate
-  soak           the checks that are too long for CI
-  fresh          the demo and the tests in a bare Debian, made by debootstrap: once a release
-  help           this text
-
-UNHERD_SEED=N repeats a test with the seed that it has printed.
-Exit codes: 0 done, 1 something failed, 2 the command line or the machine does not allow it.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -58,7 +37,10 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         None => ("help", [].as_slice()),
         Some((command, rest)) => (command.as_str(), rest),
     };
+    let asks_for_help = rest.iter().any(|it| it == "--help" || it == "-h");
     match command {
+        // The options of `claims` are those of `unherd claims`.
+        command if asks_for_help && command != "claims" => run(&["help".to_owned()]),
         "demo" => demo::run(&root, rest),
         "claims" => claims::run(&root, rest),
         "mutants" => mutants::run(&root, rest),
@@ -77,7 +59,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "ordering" => tidy::write_ordering_page(&root),
         "size" => tidy::print_sizes(&root),
         "help" | "--help" | "-h" => {
-            println!("{HELP}");
+            print!("{}", help::TEXT);
             Ok(())
         }
         other => Err(Failure::Usage(format!("no command `{other}`; `./x help` lists them"))),
