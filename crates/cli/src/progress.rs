@@ -9,11 +9,13 @@ use unherd_sys::Timestamp;
 
 use crate::output::{StandardError, note};
 
-/// What remains after the first round is said where it takes longer than this, in seconds.
+/// What remains is said, and the tables so far are shown, where it takes longer than this, in
+/// seconds.
 const LONG_S: f64 = 60.0;
 
-/// A bar on standard error, and the first round's tables; or there, where that is no terminal, the
-/// few words that a waiter must know. Standard output has the result alone, once.
+/// A bar on standard error; or there, where that is no terminal, the few words that a waiter must
+/// know. The tables so far go there, too: the first round's to a terminal at any rate. Standard
+/// output has the result alone, once.
 pub(crate) struct Progress {
     bar: ProgressBar,
     shows_tables: bool,
@@ -73,14 +75,17 @@ impl BenchObserver for Progress {
         }
     }
 
-    fn first_round(&mut self, tables: &str) {
-        let left = self.rounds.saturating_sub(1);
-        let left_s = Timestamp::now().since(self.began).as_secs_f64() * left as f64;
-        if !self.is_terminal && left_s > LONG_S {
+    fn so_far(&mut self, done: usize, tables: &str) {
+        let left = self.rounds.saturating_sub(done);
+        let took_s = Timestamp::now().since(self.began).as_secs_f64() / done.max(1) as f64;
+        let left_s = took_s * left as f64;
+        let is_long = left_s > LONG_S;
+        if !self.is_terminal && is_long {
             let minutes = (left_s / 60.0).ceil();
             note(&format!("{left} more rounds take about {minutes} minutes"));
         }
-        if self.shows_tables && self.is_terminal {
+        let is_first_on_terminal = self.is_terminal && done == 1;
+        if self.shows_tables && (is_first_on_terminal || is_long) {
             // It is the last resort, as for any note: where it is closed, the end must do.
             let text = format!("{tables}\n");
             self.bar.suspend(|| drop(StandardError.write_all(text.as_bytes())));

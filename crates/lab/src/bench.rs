@@ -63,8 +63,9 @@ pub trait BenchObserver {
     fn finished(&mut self);
     /// Others used the machine: this many processes are run again.
     fn repeating(&mut self, processes: usize);
-    /// The first full round's tables.
-    fn first_round(&mut self, tables: &str);
+    /// The tables of the rounds so far, of which this run has finished `done`: after the first, and
+    /// after a third and two thirds where these are several.
+    fn so_far(&mut self, done: usize, tables: &str);
     /// No more processes will start.
     fn ended(&mut self);
 }
@@ -246,6 +247,14 @@ pub(crate) fn resumed(
     Ok((record, kept.rounds))
 }
 
+/// Whether tables are shown after `done` of `of` rounds: seldom, as each says little more than the
+/// one before it.
+fn is_shown(done: usize, of: usize) -> bool {
+    const SEVERAL: usize = 6;
+    let is_third = of >= SEVERAL && done.is_multiple_of(of.div_ceil(3));
+    done < of && (done == 1 || is_third)
+}
+
 struct Run<'a> {
     runner: Runner<'a>,
     series: Series<'a>,
@@ -253,15 +262,19 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn all_rounds(&mut self, watch: &mut dyn BenchObserver, header: &Header) -> Result<(), Error> {
-        let before = self.series.rounds.len();
         let runner = &self.runner;
-        let mut is_first = true;
+        let of = self.series.groups_left().div_ceil(runner.plan.cells.len());
+        let (mut done, mut seen) = (0, self.series.rounds.len());
         self.series.run(runner, watch, &mut |series, _, watch| {
-            if is_first && series.rounds.len() > before && series.plan.rounds > 1 {
-                is_first = false;
-                let result = runner.judged(header, &series.rounds);
-                let progress = Progress::First { of: series.plan.rounds };
-                watch.first_round(&runner.tables(&result, &series.rounds, progress));
+            // A resumed series passes over the rounds that it has.
+            if series.rounds.len() > seen {
+                seen = series.rounds.len();
+                done += 1;
+                if is_shown(done, of) {
+                    let result = runner.judged(header, &series.rounds);
+                    let tables = runner.tables(&result, &series.rounds, Progress::SoFar);
+                    watch.so_far(done, &tables);
+                }
             }
             false
         })
@@ -557,5 +570,19 @@ pub fn describe(runner: &Path, interrupt: &Interrupt) -> Result<String, Error> {
         Ending::Interrupted => {
             Err(Error::InterruptedStep { what: format!("{} load --describe", runner.display()) })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_shown_after_thirds() {
+        let shown = |of| (1..=of).filter(|&done| is_shown(done, of)).collect::<Vec<_>>();
+        assert_eq!(shown(18), [1, 6, 12]);
+        assert_eq!(shown(100), [1, 34, 68]);
+        assert_eq!(shown(5), [1], "a short one shows the first alone");
+        assert_eq!(shown(1), [] as [usize; 0], "the result follows at once");
     }
 }

@@ -39,11 +39,8 @@ pub(crate) use wait_account::sites;
 /// How far the rounds behind a table have come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// One full round of `of`: figures without verdicts.
-    First {
-        /// How many are planned.
-        of: usize,
-    },
+    /// Some: figures without verdicts.
+    SoFar,
     /// All of them.
     Done,
 }
@@ -122,7 +119,10 @@ fn heading(plan: &Plan, result: &BenchResult, rounds: &[Round], progress: Progre
         let _ = writeln!(text, "{}", options.join(", "));
     }
     let _ = match progress {
-        Progress::First { of } => writeln!(text, "round 1 of {of}, not judged yet"),
+        Progress::SoFar => {
+            let (done, of) = (whole_rounds(plan, rounds), plan.rounds);
+            writeln!(text, "{done} of {of} rounds, not judged yet")
+        }
         Progress::Done if plan.deterministic => {
             writeln!(text, "nothing is random or timed: the figures are the same in each round")
         }

@@ -46,10 +46,24 @@ fn first_tables_are_on_the_terminal_alone() {
     };
     let terminal = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{terminal}");
-    assert_eq!(terminal.matches("round 1 of 12, not judged yet").count(), 1, "{terminal}");
+    assert_eq!(terminal.matches("1 of 12 rounds, not judged yet").count(), 1, "{terminal}");
     assert!(!terminal.contains("FASTER"), "{terminal}");
     let result = fs::read_to_string(place.path().join("result")).unwrap();
     assert!(result.contains("FASTER") && !result.contains("not judged yet"), "{result}");
+}
+
+/// Its first round takes a second, so the 99 others are expected to take more than one minute.
+#[test]
+fn long_bench_shows_tables_without_terminal() {
+    let place = Place::new();
+    let ran = place.run("bench fake --with before,sluggish --rounds 100 --keep-disturbed");
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let told = ran.stderr.lines().next().unwrap();
+    let is_told = told.starts_with("unherd: 99 more rounds take about ");
+    assert!(is_told && told.ends_with(" minutes"), "{ran:?}");
+    assert_eq!(ran.stderr.matches("\n1 of 100 rounds, not judged yet\n").count(), 1, "{ran:?}");
+    assert!(ran.stderr.contains("    sluggish  "), "{ran:?}");
+    assert!(!ran.stderr.contains("FASTER") && !ran.stdout.contains("not judged"), "{ran:?}");
 }
 
 #[test]

@@ -51,6 +51,10 @@ untraceable) # Fails under the tracer.
         exit 4
     fi
     cost=50 ;;
+sluggish) # Takes a second at its first call.
+    [ -e "$here/sluggish" ] || sleep 1
+    echo x >"$here/sluggish"
+    cost=25 ;;
 halting) # Is as `stuck` at its third call.
     echo x >>"$here/halting"
     [ "$(wc -l <"$here/halting")" -ne 3 ] || {

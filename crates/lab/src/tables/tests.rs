@@ -47,10 +47,12 @@ fn the_tables_say_what_was_found() {
 }
 
 #[test]
-fn the_first_round_is_not_judged() {
-    let text = shown(Progress::First { of: 6 }, &rounds()[..2]);
-    assert!(text.contains("round 1 of 6, not judged yet"), "{text}");
-    assert!(!text.contains("compared with"), "{text}");
+fn rounds_so_far_are_not_judged() {
+    for done in [1, 8] {
+        let text = shown(Progress::SoFar, &rounds()[..2 * done]);
+        assert!(text.contains(&format!("{done} of 12 rounds, not judged yet")), "{text}");
+        assert!(!text.contains("compared with"), "{text}");
+    }
 }
 
 #[test]
