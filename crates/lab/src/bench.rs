@@ -27,7 +27,7 @@ use crate::result::{BenchResult, Point, ProfileLine, Profiled, TraceLine, Traced
 use crate::round::{Printed, Round, counting};
 use crate::series::{Measure, Series};
 use crate::surroundings::marks;
-use crate::tables::{Progress, TRANSACTIONS, compared, tables};
+use crate::tables::{Progress, TRANSACTIONS, compared, tables, whole_rounds};
 use crate::tracing::Tracing;
 
 /// How a plan is to be run.
@@ -161,10 +161,8 @@ pub fn bench(
     let rounds = &run.series.rounds;
     let judged = run.runner.judged(&header, rounds);
     let mut result = BenchResult { profiles, traces, ..judged };
-    failed = concluded(done, &mut result)?.or(failed);
-    if let Some(error) = &mut failed {
-        error.name_report(run.series.record.report_line());
-    }
+    let completed = |error| completed(error, &run.series);
+    failed = concluded(done.map_err(completed), &mut result)?.or(failed.map(completed));
     let tables = run.runner.tables(&result, rounds, Progress::Done);
     Ok(Outcome { header, result, tables, failed, record: run.series.record })
 }
@@ -192,6 +190,16 @@ pub(crate) fn build_digest<'a>(programs: impl IntoIterator<Item = &'a Path>) -> 
         }
     }
     Some(format!("{:016x}", digest.finish()))
+}
+
+/// The error with what it tells about the record, in the same number of rounds as the tables have:
+/// a round that was being run again is whole.
+pub(crate) fn completed(mut error: Error, series: &Series<'_>) -> Error {
+    let Series { plan, record, rounds, .. } = series;
+    if !rounds.is_empty() {
+        error.name_report(record.report_line(), whole_rounds(plan, &counting(plan, rounds)));
+    }
+    error
 }
 
 /// What ended the rounds early; an error only where there is nothing to judge: no pair, or sides
@@ -576,6 +584,40 @@ pub fn describe(runner: &Path, interrupt: &Interrupt) -> Result<String, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalogue::tests::registry;
+    use crate::plan::Request;
+    use crate::round::tests::round;
+
+    #[test]
+    fn repeated_round_is_whole_after_interrupt() {
+        let request = Request { seed: 1, delta: 0.02, ..Request::default() };
+        let plan = Plan::new(&request, registry().workload("wait").unwrap()).unwrap();
+        let header = Header {
+            plan: plan.clone(),
+            command: Vec::new(),
+            machine: Value::Null,
+            marks: Vec::new(),
+            description: None,
+            sides: Vec::new(),
+            blocks: Vec::new(),
+            build: None,
+        };
+        let said = |rounds: Vec<Round>| {
+            let place = tempfile::tempdir().unwrap();
+            let record = Record::create(Some(place.path()), &header).unwrap();
+            let series = Series::new(&plan, record, rounds, None, false);
+            let resume = "resume".to_owned();
+            let error = Error::Interrupted { finished: 0, rounds: 12, resume, report: None };
+            completed(error, &series).to_string()
+        };
+        let again = Round { attempt: 2, ..round(1, "before", 2.0) };
+        let whole = said(vec![round(1, "before", 2.0), round(1, "unherd", 1.0), again]);
+        let first = "interrupted after 1 of 12 rounds; go on by `resume`, see what there is by `";
+        assert!(whole.starts_with(first), "{whole}");
+        let none = "interrupted after 0 of 12 rounds; go on by `resume`";
+        assert_eq!(said(Vec::new()), none, "there is nothing to see");
+        assert!(said(vec![round(1, "before", 2.0)]).starts_with(&format!("{none}, see")));
+    }
 
     #[test]
     fn tables_are_shown_after_thirds() {

@@ -31,7 +31,9 @@ pub use records::{ComparedRecords, compare_records};
 pub use sides::Side;
 pub use sweep::Sweep;
 
-use crate::bench::{BenchObserver, Outcome, build_digest, concluded, measured_here, resumed};
+use crate::bench::{
+    BenchObserver, Outcome, build_digest, completed, concluded, measured_here, resumed,
+};
 use crate::blocks::Block;
 use crate::catalogue::Workload;
 use crate::drift;
@@ -172,10 +174,8 @@ pub fn compare(
     marks.extend(drift::mark(&plan, &counted));
     let result = BenchResult::new(&plan, &counted, header.machine.clone(), marks);
     let mut result = result.described_by(&header);
-    let mut failed = concluded(done, &mut result)?;
-    if let Some(error) = &mut failed {
-        error.name_report(series.record.report_line());
-    }
+    let done = done.map_err(|error| completed(error, &series));
+    let failed = concluded(done, &mut result)?;
     let tables = compared(&header, &result);
     Ok(Outcome { header, result, tables, failed, record: series.record })
 }

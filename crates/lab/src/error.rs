@@ -194,10 +194,12 @@ impl Error {
         }
     }
 
-    /// Adds the command that judges the record again, where this tells how to go on with it.
-    pub(crate) fn name_report(&mut self, line: String) {
-        if let Self::Interrupted { report, .. } = self {
+    /// Adds the command that judges the record again, and how many rounds it has whole, where this
+    /// tells how to go on with it.
+    pub(crate) fn name_report(&mut self, line: String, whole: usize) {
+        if let Self::Interrupted { report, finished, .. } = self {
             *report = Some(line);
+            *finished = whole;
         }
     }
 

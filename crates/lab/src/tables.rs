@@ -98,7 +98,7 @@ fn marks(result: &BenchResult) -> String {
 }
 
 /// How many rounds have every contender in every cell.
-fn whole_rounds(plan: &Plan, rounds: &[Round]) -> usize {
+pub(crate) fn whole_rounds(plan: &Plan, rounds: &[Round]) -> usize {
     let whole = plan.cells.len() * plan.contenders.len();
     let processes = |number| rounds.iter().filter(|round| round.round == number).count();
     (1..=plan.rounds).filter(|&number| processes(number) == whole).count()
