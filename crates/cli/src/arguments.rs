@@ -441,10 +441,6 @@ fn help_or_failure(
     if let Some(line) = number_hint(command, error, what) {
         return Err(Failure::Usage(line));
     }
-    if subcommand == "trace" && what.contains("--cgroup") && is_missing(error) {
-        let advice = "give a command behind --, or -p PID, or --cgroup PATH";
-        return Err(Failure::usage("nothing to trace", advice));
-    }
     if let Some(line) = hint(subcommand, error.kind(), what) {
         return Err(Failure::Usage(line));
     }
