@@ -513,10 +513,6 @@ fn number_hint(command: Option<&clap::Command>, error: &clap::Error, what: &str)
     Some(format!("{what}; {advice}"))
 }
 
-fn is_missing(error: &clap::Error) -> bool {
-    error.kind() == ErrorKind::MissingRequiredArgument
-}
-
 /// What is meant, where clap's own words lead astray.
 fn hint(subcommand: &str, kind: ErrorKind, what: &str) -> Option<String> {
     let unknown = match kind {

@@ -191,7 +191,7 @@ fn bad_input_is_refused_in_one_line() {
     let threads = tasks.filter_map(|task| task.file_name().to_str()?.parse::<u32>().ok());
     let thread = threads.filter(|tid| *tid != me).max().unwrap().to_string();
     for (args, what) in [
-        ("", "nothing to trace is given; write unherd trace -- CMD…, or give --pid PID or --cgroup"),
+        ("", "nothing to trace is given; write unherd trace -- CMD…, or give --pid PID or"),
         ("--full", "nothing to trace is given; write unherd trace -- CMD"),
         ("-p 4000000000", "there is no process 4000000000"),
         ("-p 0", "there is no process 0"),
