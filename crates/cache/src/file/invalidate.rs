@@ -75,8 +75,8 @@ impl File {
         }
     }
 
-    /// Others may have changed the file's length. There is no padding of our own if all is synced.
-    /// The caller keeps writers and write-backs out.
+    /// Others may have changed the file's length. Padding of our own is no such change: it is cut
+    /// off, as a flush alone leaves it. The caller keeps writers and write-backs out.
     fn take_length_of_device(&self) -> Result<(), Error> {
         let (core, file) = (self.core(), &self.file);
         let is_clean = |page: &PageNo| {
@@ -86,7 +86,16 @@ impl File {
             return Err(Error::NotSynced { file: file.path.clone(), page: page.0 });
         }
         let len = core.io.device.len(file.device_file);
-        let len = len.map_err(|errno| file.io_error(Operation::Len, 0, errno))?;
+        let mut len = len.map_err(|errno| file.io_error(Operation::Len, 0, errno))?;
+        let device_len = file.durability.lock().device_len;
+        if let Some(data) = device_len.cut(len) {
+            let cut = core.io.device.set_len(file.device_file, data);
+            cut.map_err(|errno| file.io_error(Operation::SetLen, data, errno))?;
+            let mut durability = file.durability.lock();
+            durability.note_resize();
+            durability.device_len = DeviceLen::new(data);
+            len = data;
+        }
         if len == file.len() {
             return Ok(());
         }

@@ -448,7 +448,7 @@ impl Core {
         {
             let mut durability = file.durability.lock();
             // A flush that has failed since it began may have been about this write.
-            let lost = durability.is_broken(*period);
+            let lost = durability.has_failed_since(*period);
             failed_pages |= lost;
             let period = (written && !lost).then_some(durability.period());
             durability.note_change();

@@ -150,7 +150,13 @@ impl Durability {
         self.period
     }
 
-    /// Whether a write that began in `period` must count as lost.
+    /// Whether a flush has failed since a write began, in `period`: that may have been about it.
+    /// One that has succeeded meanwhile was not, as the write was under way.
+    pub(crate) fn has_failed_since(&self, period: u64) -> bool {
+        period <= self.broken
+    }
+
+    /// Whether a write that came to its end in `period` must count as lost.
     pub(crate) fn is_broken(&self, period: u64) -> bool {
         period > self.intact && period <= self.broken
     }
@@ -310,6 +316,19 @@ mod tests {
             assert!(!file.evict(before));
             assert!(!file.is_broken(file.period()));
         }
+    }
+
+    #[test]
+    fn a_write_under_way_is_covered_by_no_flush() {
+        let mut file = Durability::new(0, CarriedOver::default());
+        let began = file.period();
+        let flush = file.begin_flush();
+        file.flush_succeeded(flush);
+        assert!(!file.has_failed_since(began));
+        file.begin_flush();
+        file.flush_failed(Error::TooManyFiles);
+        assert!(file.has_failed_since(began));
+        assert!(!file.has_failed_since(file.period()));
     }
 
     #[test]

@@ -363,6 +363,20 @@ fn invalidated_file_has_the_length_of_the_device() {
     assert_eq!(device.bytes("f").unwrap().len(), 600);
 }
 
+#[test]
+fn invalidate_takes_no_padding_for_length() {
+    let _turn = turn();
+    let device = sim(71, FaultPlan::default());
+    let cache = small(8, 512).device(device.clone()).build().unwrap();
+    let file = cache.open("f", writable().lock(false)).unwrap();
+    file.write_all_at(&[1; 100], 0).unwrap();
+    device.fail_changes_of_length(1);
+    assert!(file.sync_all().is_err());
+    assert_eq!(device.bytes("f").unwrap().len(), 512);
+    file.invalidate(0..u64::MAX).unwrap();
+    assert_eq!((file.len(), device.bytes("f").unwrap().len()), (100, 100));
+}
+
 /// A read that is under way may have bytes from before.
 #[test]
 fn invalidation_waits_for_reads_under_way() {

@@ -1,32 +1,37 @@
 //! Devices that do what the simulated one does not: queued transfers that a signal interrupts are
-//! begun again, blocking ones that panic have failed.
+//! begun again, blocking ones that panic have failed, and some take long to return.
 #![expect(unsafe_code, reason = "a device around another passes its raw memory on")]
 
+use std::ops::Range;
 use std::path::Path;
+use std::sync::Barrier;
 
 use unherd_cache::{Error, File, Io};
-use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, Ordering};
+use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, thread};
 use unherd_sys::{
     Completion, Deadline, Device, DeviceFile, Errno, IoBufs, OpenError, OpenHow, Opened, QueueKind,
     Transfer,
 };
 use unherd_testkit::{FaultPlan, SimDevice};
 
+use crate::durability::failing_syncs;
 use crate::scene::{sim, small, turn, writable};
 
 /// A device half of whose queued transfers end with `EINTR` (those did happen, which harms nobody),
-/// and whose blocking ones panic, if they shall.
+/// and whose blocking ones panic, if they shall. A write at the beginning of a file stops at gates,
+/// if there are any: before it is made twice, and after it twice.
 struct Odd {
     device: Arc<SimDevice>,
     completions: AtomicU64,
     panics: AtomicBool,
+    gates: Mutex<Option<Arc<[Barrier; 4]>>>,
 }
 
 impl Odd {
     fn new(seed: u64) -> Arc<Self> {
         let device = sim(seed, FaultPlan::default());
         let (completions, panics) = (AtomicU64::new(0), AtomicBool::new(false));
-        Arc::new(Self { device, completions, panics })
+        Arc::new(Self { device, completions, panics, gates: Mutex::new(None) })
     }
 
     fn may_panic(&self) {
@@ -65,8 +70,17 @@ unsafe impl Device for Odd {
 
     unsafe fn write(&self, file: DeviceFile, offset: u64, bufs: IoBufs) -> Result<usize, Errno> {
         self.may_panic();
+        let gates = self.gates.lock().clone().filter(|_| offset == 0);
+        let pass = |nth: Range<usize>| {
+            gates.iter().flat_map(|gates| &gates[nth.clone()]).for_each(|gate| {
+                gate.wait();
+            });
+        };
+        pass(0..2);
         // SAFETY: the caller's promise is passed on.
-        unsafe { self.device.write(file, offset, bufs) }
+        let moved = unsafe { self.device.write(file, offset, bufs) };
+        pass(2..4);
+        moved
     }
 
     fn sync(&self, file: DeviceFile) -> Result<(), Errno> {
@@ -154,4 +168,37 @@ fn a_device_that_panics_has_failed() {
         assert!(read == bytes[..2048]);
         file.invalidate(0..u64::MAX).unwrap();
     }
+}
+
+/// The write has begun before a flush that succeeds, and its bytes are there before one that fails.
+#[test]
+fn a_write_under_way_in_a_failed_flush_is_made_again() {
+    let _turn = turn();
+    let device = Odd::new(25);
+    // Enough for two write-backs at a time.
+    let cache = small(64, 512).device(device.clone()).io(Io::Blocking).build().unwrap();
+    let file = cache.open("f", writable()).unwrap();
+    file.write_at(&[5; 512], 0).unwrap();
+    let gates = Arc::new([2; 4].map(Barrier::new));
+    *device.gates.lock() = Some(gates.clone());
+    let sync_other = || {
+        file.write_at(&[6; 512], 1536).unwrap();
+        file.sync_range(1536..2048)
+    };
+    thread::scope(|scope| {
+        // It may report the flush.
+        scope.spawn(|| file.write_back());
+        gates[0].wait();
+        sync_other().unwrap();
+        gates[1].wait();
+        gates[2].wait();
+        device.device.set_faults(failing_syncs());
+        assert!(sync_other().is_err());
+        device.device.set_faults(FaultPlan::default());
+        *device.gates.lock() = None;
+        gates[3].wait();
+    });
+    file.sync_all().unwrap();
+    device.device.crash();
+    assert_eq!(device.device.bytes("f").unwrap()[..512], [5; 512]);
 }
