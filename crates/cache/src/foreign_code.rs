@@ -1,7 +1,7 @@
-//! Foreign code: the wakers of tasks, page hooks, and devices.
+//! Foreign code: the wakers of tasks, page hooks, and the reads, writes and syncs of a device.
 //!
 //! One who ends a read, gives up a pin or drops a future wakes tasks, and with that runs their
-//! wakers; one who moves pages runs the hook of their file, and the device.
+//! wakers; one who moves pages runs the hook of their file, and calls the device.
 //!
 //! - If one panics, that must not end the cache's I/O thread, nor come out of the drop of somebody
 //!   else's guard. So the panic ends here; the panic hook has seen it. The wait table has woken all

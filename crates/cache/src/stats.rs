@@ -60,8 +60,8 @@ counts! {
     /// Looks without a pin that were in vain, as the page was changed meanwhile.
     PeekRetries peek_retries,
     /// Pages read or written that were not there, by the thread that brought them in, or that read
-    /// them past the cache. Of the reads about `hits` of `hits + misses - write_misses +
-    /// deduplicated_misses` found their page.
+    /// them past the cache. The share of reads that found their page is about
+    /// `hits / (hits + misses - write_misses + deduplicated_misses)`.
     Misses misses,
     /// Those of them that were written. A page that is written as a whole is not read for it.
     WriteMisses write_misses,
@@ -163,7 +163,7 @@ impl Counters {
         stats.peek_retries += peek_retries;
         stats.copies_out += copies_out;
         stats.hits += stats.peeks + stats.copies_out;
-        // Counted once, as writes in order make one for each page.
+        // A missing page that is written is counted once, for speed: as a write.
         stats.misses += stats.write_misses;
         stats
     }

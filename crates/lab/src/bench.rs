@@ -586,22 +586,14 @@ mod tests {
     use super::*;
     use crate::catalogue::tests::registry;
     use crate::plan::Request;
+    use crate::record::tests::header_of;
     use crate::round::tests::round;
 
     #[test]
     fn repeated_round_is_whole_after_interrupt() {
         let request = Request { seed: 1, delta: 0.02, ..Request::default() };
         let plan = Plan::new(&request, registry().workload("wait").unwrap()).unwrap();
-        let header = Header {
-            plan: plan.clone(),
-            command: Vec::new(),
-            machine: Value::Null,
-            marks: Vec::new(),
-            description: None,
-            sides: Vec::new(),
-            blocks: Vec::new(),
-            build: None,
-        };
+        let header = header_of(plan.clone());
         let said = |rounds: Vec<Round>| {
             let place = tempfile::tempdir().unwrap();
             let record = Record::create(Some(place.path()), &header).unwrap();

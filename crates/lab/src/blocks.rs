@@ -356,22 +356,13 @@ mod tests {
     use super::*;
     use crate::catalogue::tests::registry;
     use crate::plan::Request;
+    use crate::record::tests::header_of;
     use crate::round::tests::round;
 
     fn plan(rounds: usize) -> BlockPlan {
         let request = Request { seed: 3, delta: 0.02, rounds: Some(rounds), ..Request::default() };
         let plan = Plan::new(&request, registry().workload("wait").unwrap()).unwrap();
-        let header = Header {
-            plan,
-            command: Vec::new(),
-            machine: Value::Null,
-            marks: Vec::new(),
-            description: None,
-            sides: Vec::new(),
-            blocks: Vec::new(),
-            build: None,
-        };
-        BlockPlan::new(header, 3).unwrap()
+        BlockPlan::new(header_of(plan), 3).unwrap()
     }
 
     /// Blocks of 8 rounds on three hosts; the third finds another ratio.

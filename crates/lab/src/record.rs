@@ -495,7 +495,7 @@ fn compact(value: &impl Serialize) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::catalogue::tests::registry;
     use crate::plan::Request;
@@ -504,11 +504,15 @@ mod tests {
     fn header() -> Header {
         let request = Request { seed: u64::MAX, delta: 0.02, ..Request::default() };
         let plan = Plan::new(&request, registry().workload("wait").unwrap()).unwrap();
+        Header { command: vec!["unherd".to_owned()], ..header_of(plan) }
+    }
+
+    pub(crate) fn header_of(plan: Plan) -> Header {
         Header {
             plan,
-            command: vec!["unherd".to_owned()],
+            command: Vec::new(),
             machine: Value::Null,
-            marks: vec![],
+            marks: Vec::new(),
             description: None,
             sides: Vec::new(),
             blocks: Vec::new(),

@@ -1,4 +1,4 @@
-//! Sync, length, and the end of a file's time in the cache.
+//! Sync, and the end of a file's time in the cache.
 
 use unherd_sys::primitives::{Arc, Ordering};
 
@@ -90,20 +90,23 @@ impl Core {
             return Ok(());
         }
         // A write-back that is under way could make it longer again.
-        self.without_write_backs(file, || {
-            let device = &self.io.device;
-            let on_device = device.len(file.device_file);
-            let on_device = on_device.map_err(|errno| file.io_error(Operation::Len, 0, errno))?;
-            let device_len = file.durability.lock().device_len;
-            if let Some(len) = device_len.cut(on_device) {
-                let cut = device.set_len(file.device_file, len);
-                cut.map_err(|errno| file.io_error(Operation::SetLen, len, errno))?;
-            }
-            let mut durability = file.durability.lock();
-            durability.note_resize();
-            durability.device_len = DeviceLen::new(device_len.data());
-            Ok(())
-        })
+        self.without_write_backs(file, || self.cut_padding(file))
+    }
+
+    /// As [`Core::trim`], of a file that is padded. The caller keeps write-backs out.
+    pub(crate) fn cut_padding(&self, file: &FileState) -> Result<(), Error> {
+        let device = &self.io.device;
+        let on_device = device.len(file.device_file);
+        let on_device = on_device.map_err(|errno| file.io_error(Operation::Len, 0, errno))?;
+        let device_len = file.durability.lock().device_len;
+        if let Some(len) = device_len.cut(on_device) {
+            let cut = device.set_len(file.device_file, len);
+            cut.map_err(|errno| file.io_error(Operation::SetLen, len, errno))?;
+        }
+        let mut durability = file.durability.lock();
+        durability.note_resize();
+        durability.device_len = DeviceLen::new(device_len.data());
+        Ok(())
     }
 
     /// Runs `run` while no write-back of the file is under way. Waits under `file` until that is

@@ -85,17 +85,11 @@ impl File {
         if let Some(page) = file.unclean.lock().iter().find(|page| !is_clean(page)) {
             return Err(Error::NotSynced { file: file.path.clone(), page: page.0 });
         }
-        let len = core.io.device.len(file.device_file);
-        let mut len = len.map_err(|errno| file.io_error(Operation::Len, 0, errno))?;
-        let device_len = file.durability.lock().device_len;
-        if let Some(data) = device_len.cut(len) {
-            let cut = core.io.device.set_len(file.device_file, data);
-            cut.map_err(|errno| file.io_error(Operation::SetLen, data, errno))?;
-            let mut durability = file.durability.lock();
-            durability.note_resize();
-            durability.device_len = DeviceLen::new(data);
-            len = data;
+        if file.durability.lock().device_len.is_padded() {
+            core.cut_padding(file)?;
         }
+        let len = core.io.device.len(file.device_file);
+        let len = len.map_err(|errno| file.io_error(Operation::Len, 0, errno))?;
         if len == file.len() {
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! The space of a file on the device: given back, and reserved.
 //!
 //! A hole is punched with writers (except those of `overwrite.rs`) and write-backs kept out, as a
-//! file is cut (`flush.rs`): first on the device, so that nothing has changed if that refuses.
+//! file is cut (`set_len.rs`): first on the device, so that nothing has changed if that refuses.
 //! Then, before any write-back may touch the file again, its dirty pages there are dropped, so none
 //! of them fills the hole up. After that the others are dropped; one whose read began before the
 //! hole is in the index by then.

@@ -1,8 +1,8 @@
 //! Syncs in a task.
 //!
 //! A sync writes, waits for pages and flushes: calls that block, of which the device's queue has
-//! only the first. So a task joins a round (`group_commit.rs`), and a thread runs it, as long
-//! as tasks sync the file, and has a handle of it.
+//! only the first. So a task joins a round (`group_commit.rs`), which a thread runs. The thread
+//! lives as long as tasks sync the file, and has a handle of it.
 
 use std::ops::Range;
 

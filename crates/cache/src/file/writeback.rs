@@ -293,14 +293,14 @@ impl Core {
             // KERNEL: a write that extends a file holds its inode's lock alone. io_uring gives each
             // such write a worker, and the workers spin for that lock. Nor is a busy device faster
             // for what is queued: this thread would wait with its next run all the same.
-            let is_extending = file.write_backs.has_shared();
+            let has_write_back = file.write_backs.has_shared();
             let buffer = cleaner.next_buffer();
             if !file.write_backs.try_lock_shared() {
                 return cleaner.taken.push(buffer);
             }
             let end = run.end.min(page + self.written_pages_max(file) as u64);
             self.pages.prefetch_words((page..end).map(|page| file.key(PageNo(page))));
-            cleaner.queues = !is_extending && !self.supply().is_busy();
+            cleaner.queues = !has_write_back && !self.supply().is_busy();
             cleaner.write_run(buffer, PageNo(page), &ALL_PAGES);
             page = end;
         }

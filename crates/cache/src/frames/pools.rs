@@ -119,8 +119,7 @@ impl Pool {
         self.isolated += pages.len();
     }
 
-    /// After [`Pool::isolate`] and [`Pools::evicted`] of those pages that were: the others
-    /// stay.
+    /// After [`Pool::isolate`] and [`Pools::evicted`] of those pages that were: the others stay.
     pub(crate) fn end_isolation(&mut self, pages: &[(FrameId, PageKey)], evicted: usize) {
         pages.iter().for_each(|(frame, _)| self.policy.put_back(self.number(*frame)));
         self.isolated -= pages.len() - evicted;

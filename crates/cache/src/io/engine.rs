@@ -16,7 +16,7 @@
 //!
 //! ```text
 //!  the queued read is dropped               the I/O thread completes the read
-//!  ---------------------                    ---------------------------------
+//!  --------------------------               ---------------------------------
 //!                                           publish the page, pinned
 //!  lock the slots                           lock the slots
 //!  a result: take it, free the slot         abandoned: take the pin, free the slot

@@ -4,8 +4,8 @@
 //! says. It hears of each frame that leaves the free ones, and of each that comes back to them,
 //! under the pool's lock: so a frame with a page is known to it, and it is asked about no others
 //! for long. A frame that was handed to a waiter is admitted by that waiter. Pages are given up for
-//! runs and streams without that lock, and the policy hears of them afterwards. A page that comes
-//! back before that counts as new.
+//! runs and streams without that lock: their frames are isolated meanwhile, and the policy
+//! remembers the pages afterwards. A page that comes back before that counts as new.
 //!
 //! Nothing is written here, and no file is known: a dirty page that stands in the way is named to
 //! the caller, and about a page that no flush has covered its file is asked (`FlushState`).
