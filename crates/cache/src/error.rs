@@ -376,7 +376,8 @@ pub enum Error {
     /// A flush failed after pages that it should have made durable had left the cache: what the
     /// file holds on stable storage is not known any more. Every `sync_all` and `write_back` says
     /// so, until the file's last handle is dropped; [`File::close`](crate::File::close) does not
-    /// end it. If none has said so by then, the next handle for writing does, once.
+    /// end it. If none has said so by then, the next handle for writing does, once; so it does of
+    /// several losses that none has reported.
     LostDurability {
         /// The file.
         file: Arc<Path>,

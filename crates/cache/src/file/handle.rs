@@ -659,8 +659,8 @@ impl File {
         }
         let writable = self.file.writable;
         let written = if writable { self.core().write_back_for_good(&self.file) } else { Ok(()) };
-        let reported = self.report();
-        written.and(reported).and(self.file.check_released())
+        // Its own failure is among what is reported, unless an older loss has to be told first.
+        self.report().and(written).and(self.file.check_released())
     }
 
     /// These bytes were written. A handle that writes through returns when the device has them.
@@ -692,7 +692,11 @@ impl File {
     /// The failure of a call of its own, which this handle has reported by that.
     pub(crate) fn own(&self, outcome: Result<(), Failure>) -> Result<(), Error> {
         outcome.map_err(|(error, errors)| {
-            self.seen.fetch_max(errors, Ordering::Relaxed);
+            // Else it is none of the file's. In a child of fork(2) the lock may be held for ever.
+            if errors > 0 {
+                self.seen.fetch_max(errors, Ordering::Relaxed);
+                self.file.durability.lock().note_reported(errors);
+            }
             error
         })
     }

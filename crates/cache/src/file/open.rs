@@ -221,11 +221,13 @@ impl Core {
         });
         let outcome = lost.clone().map_or(Ok(()), Err);
         let is_unflushed = !unclean.is_empty() || durability.is_unflushed();
-        let lost_durability = || {
-            let error = || Error::LostDurability { file: file.path.clone() };
-            durability.has_unreported_loss().then(error)
-        };
-        let lost = lost.or_else(|| durability.unreported_loss()).or_else(lost_durability);
+        let unknown = || Error::LostDurability { file: file.path.clone() };
+        let losses =
+            [lost, durability.unreported_loss(), durability.has_unreported_loss().then(unknown)];
+        let mut losses = losses.into_iter().flatten();
+        // One error cannot name what two have lost.
+        let lost =
+            losses.next().map(|first| if losses.next().is_some() { unknown() } else { first });
         (CarriedOver { is_unflushed, lost }, outcome)
     }
 }

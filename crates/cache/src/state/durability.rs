@@ -102,18 +102,14 @@ impl Durability {
         self.told
     }
 
-    /// Marks all errors as reported.
-    pub(crate) fn mark_reported(&mut self) -> u64 {
-        self.told = self.errors;
-        self.errors
+    /// A handle reports the latest of the first `errors` errors, to somebody who learns of it.
+    pub(crate) fn note_reported(&mut self, errors: u64) {
+        self.told = self.told.max(errors);
     }
 
-    /// The latest error, if there was one after the first `before`; it is reported then.
-    pub(crate) fn outcome_since(&mut self, before: u64) -> Result<(), Failure> {
-        match self.unseen(before) {
-            Some(error) => Err((error, self.mark_reported())),
-            None => Ok(()),
-        }
+    /// The latest error, if there was one after the first `before`.
+    pub(crate) fn outcome_since(&self, before: u64) -> Result<(), Failure> {
+        self.unseen(before).map_or(Ok(()), |error| Err((error, self.errors)))
     }
 
     /// The error that no handle has reported, if it is about writes that are lost for good.
@@ -349,8 +345,9 @@ mod tests {
     fn a_new_handle_knows_what_another_has_reported() {
         let mut file = Durability::new(0, CarriedOver::default());
         file.record(Error::TooManyFiles);
-        assert_eq!(file.known_to_new_handle(), 0);
-        assert_eq!(file.mark_reported(), 1);
+        assert_eq!(file.outcome_since(0), Err((Error::TooManyFiles, 1)));
+        assert_eq!(file.known_to_new_handle(), 0, "nobody has got it yet");
+        file.note_reported(1);
         assert_eq!(file.known_to_new_handle(), 1);
     }
 

@@ -146,7 +146,8 @@ impl FileState {
     pub(crate) fn report(&self, seen: u64) -> (Result<(), Error>, u64) {
         let mut durability = self.durability.lock();
         let unseen = durability.unseen(seen);
-        let errors = durability.mark_reported();
+        let errors = durability.errors();
+        durability.note_reported(errors);
         let outcome = match unseen {
             Some(error) => Err(error),
             None if durability.report_lost() => {

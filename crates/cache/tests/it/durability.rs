@@ -3,10 +3,10 @@
 use std::sync::Barrier;
 use std::time::Duration;
 
-use unherd_cache::{Error, OpenOptions, Operation, PageNo};
+use unherd_cache::{Cache, Error, Io, OpenOptions, Operation, PageNo};
 use unherd_sys::Errno;
-use unherd_sys::primitives::{AtomicBool, AtomicU64, Ordering, thread};
-use unherd_testkit::{Failure, FaultPlan};
+use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, Ordering, thread};
+use unherd_testkit::{Failure, FaultPlan, SimDevice};
 
 use crate::scene::{BOTH, close, sim, small, turn, writable};
 
@@ -294,6 +294,76 @@ fn what_a_drop_lost_is_reported_to_the_next_opener() {
         cache.open("f", writable()).unwrap().sync_all().unwrap();
         drop((file, other));
         cache.open("f", writable()).unwrap().sync_all().unwrap();
+    }
+}
+
+/// A file whose last handle was dropped while a page could not be written.
+fn with_lost_page(seed: u64, io: Io) -> (Arc<SimDevice>, Cache) {
+    let device = sim(seed, FaultPlan::default());
+    let cache = small(8, 512).device(device.clone()).io(io).build().unwrap();
+    lose_page(&device, &cache, 0);
+    (device, cache)
+}
+
+fn lose_page(device: &SimDevice, cache: &Cache, offset: u64) {
+    let file = cache.open("f", writable()).unwrap();
+    file.write_at(&[5; 512], offset).unwrap();
+    device.refuse_writes("f", Some(Errno::NOSPC));
+    drop(file);
+    device.refuse_writes("f", None);
+}
+
+/// The outcome of a sync that is left out for another file's, or whose future is dropped, was
+/// reported by no handle.
+#[test]
+fn a_loss_that_nobody_was_given_is_reported_to_the_next_opener() {
+    let _turn = turn();
+    for io in BOTH {
+        let (device, cache) = with_lost_page(60, io);
+        let other = cache.open("g", writable()).unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        for each in [&other, &file] {
+            each.write_at(&[6; 512], 512).unwrap();
+        }
+        ["f", "g"].iter().for_each(|name| device.refuse_writes(name, Some(Errno::NOSPC)));
+        let told = cache.sync_many(&[&other, &file]).unwrap_err();
+        assert!(matches!(&told, Error::Io { file, .. } if file.ends_with("g")), "{told}");
+        ["f", "g"].iter().for_each(|name| device.refuse_writes(name, None));
+        drop(file);
+        let file = cache.open("f", writable()).unwrap();
+        let told = file.sync_all().unwrap_err();
+        assert!(matches!(told, Error::LostWrites { pages: 1, offset: 0, .. }), "{io:?}: {told}");
+        file.sync_all().unwrap();
+    }
+}
+
+#[test]
+fn a_close_that_fails_reports_an_older_loss() {
+    let _turn = turn();
+    for io in BOTH {
+        let (device, cache) = with_lost_page(61, io);
+        let file = cache.open("f", writable()).unwrap();
+        file.write_at(&[6; 512], 512).unwrap();
+        device.refuse_writes("f", Some(Errno::NOSPC));
+        let told = file.close().unwrap_err();
+        assert!(matches!(told, Error::LostWrites { offset: 0, .. }), "{io:?}: {told}");
+        device.refuse_writes("f", None);
+        drop(file);
+        cache.open("f", writable()).unwrap().sync_all().unwrap();
+    }
+}
+
+/// One error names the pages of one loss: the next opener must not take the rest for safe.
+#[test]
+fn of_two_losses_neither_hides_the_other() {
+    let _turn = turn();
+    for io in BOTH {
+        let (device, cache) = with_lost_page(62, io);
+        lose_page(&device, &cache, 1024);
+        let file = cache.open("f", writable()).unwrap();
+        let told = file.sync_all().unwrap_err();
+        assert!(matches!(told, Error::LostDurability { .. }), "{io:?}: {told}");
+        file.sync_all().unwrap();
     }
 }
 
