@@ -92,7 +92,7 @@ impl RwLatch {
     }
 
     /// Nobody gets it shared from now on. Those that have it may have it still.
-    pub(crate) fn block_shared(&self, waits: &WaitTable<WaitKey>, reason: Reason) {
+    fn block_shared(&self, waits: &WaitTable<WaitKey>, reason: Reason) {
         loop {
             // ORDER[EXCLUSIVE]: Acquire; pairs with the Release in `unlock_exclusive` of the one
             // before.

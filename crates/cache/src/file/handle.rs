@@ -120,7 +120,7 @@ impl File {
     /// Another handle of the same file, for a thread of the cache: it reports no errors.
     #[cfg(feature = "async")]
     pub(crate) fn another(&self) -> Self {
-        self.core().files.attach(self.file.identity, None);
+        self.core().files.attach(&self.file, false);
         Self::new(self.owner.clone(), self.file.clone(), false, false, 0)
     }
 

@@ -34,7 +34,6 @@ use crate::file::{ChangingPages, Core};
 use crate::frames::State;
 use crate::io::Engine;
 use crate::page::{ALL_PAGES, PageNo};
-use crate::state::table::Lock;
 use crate::state::{CarriedOver, Direct, FileState, OpenOptions};
 
 /// Between two looks at a lock that somebody else holds.
@@ -123,24 +122,29 @@ impl Core {
         found.map(|(file, _)| file)
     }
 
-    /// Has the table know the file that was opened; whether that needs the opening. The caller is
-    /// behind the file's gate.
+    /// Has the table know the file that was opened; whether it is the first to open it, and its
+    /// opening is the file's. The caller is behind the file's gate.
     fn enter_file(
         &self,
         name: &Arc<Path>,
         opened: Opened,
         options: &OpenOptions,
     ) -> Result<(Arc<FileState>, bool), Error> {
-        let is_locked = self.files.is_locked(opened.identity, options)?;
-        let needs_lock = options.lock && !is_locked;
         let failed = |errno| Error::Open { file: name.clone(), errno };
-        if needs_lock && !self.io.device.try_lock(opened.file, options.write).map_err(failed)? {
-            return Err(Error::Locked { file: name.clone() });
+        let lock = |device_file, is_exclusive| {
+            let is_taken = self.io.device.try_lock(device_file, is_exclusive).map_err(failed)?;
+            if is_taken { Ok(()) } else { Err(Error::Locked { file: name.clone() }) }
+        };
+        if let Some((file, is_locked)) = self.files.find(opened.identity, options)? {
+            // On the file's own opening, so for all that its handles may do.
+            if options.lock && !is_locked {
+                lock(file.device_file, file.writable)?;
+            }
+            self.files.attach(&file, options.lock);
+            return Ok((file, false));
         }
-        let lock = Lock { device_file: opened.file, is_exclusive: options.write };
-        let lock = needs_lock.then_some(lock);
-        if let Some(file) = self.files.attach(opened.identity, lock) {
-            return Ok((file, needs_lock));
+        if options.lock {
+            lock(opened.file, options.write)?;
         }
         // The one who had it until now may have changed it since it was opened.
         let len_bytes = self.io.device.len(opened.file).map_err(failed)?;
@@ -189,13 +193,10 @@ impl Core {
         let pages = file.len().div_ceil(self.memory().page_bytes() as u64);
         let end = if file.unwritten.pages.load(Ordering::Relaxed) > 0 { u64::MAX } else { pages };
         self.drop_pages(file, 0..end, ChangingPages::Skipped);
-        let lock = self.files.forget(file, carried_over);
+        self.files.forget(file, carried_over);
         // A device may go on for ever with what an I/O thread that died has left under way.
         if !self.io.engine.as_ref().is_some_and(Engine::is_over) {
             self.io.device.close(file.device_file);
-        }
-        if let Some(lock) = lock {
-            self.io.device.close(lock);
         }
         written.and(lost)
     }

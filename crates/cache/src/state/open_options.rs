@@ -90,7 +90,8 @@ impl OpenOptions {
     /// [`File::invalidate`](crate::File::invalidate)).
     ///
     /// All handles of a file in this cache have the lock together: the first that asks for it takes
-    /// it, and one that does not ask gives up nothing.
+    /// it, exclusively if the first handle of all is for writing; one that does not ask gives up
+    /// nothing.
     pub fn lock(self, lock: bool) -> Self {
         Self { lock, ..self }
     }

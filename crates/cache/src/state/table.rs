@@ -1,12 +1,12 @@
 //! The table of open files, and the gates that they pass; see `open.rs`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use foldhash::fast::FixedState;
-use unherd_sync::{Reason, WaitKey, WaitTable};
+use unherd_sync::{Reason, Tag, Token, Verdict, Wait, WaitKey, WaitTable};
 use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use unherd_sys::{DeviceFile, Identity, Opened};
+use unherd_sys::{Identity, Opened};
 
 use crate::error::Error;
 use crate::frames::Claim;
@@ -22,30 +22,14 @@ use crate::state::{CarriedOver, Durability, FileState, OpenOptions, Unflushed, U
 struct Entry {
     file: Arc<FileState>,
     handles: usize,
-    /// The opening that holds the file's advisory lock: the file's own, or, if that was to do
-    /// without, a later one that was not.
-    lock: Option<Lock>,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Lock {
-    pub(crate) device_file: DeviceFile,
-    /// For writing; else shared.
-    pub(crate) is_exclusive: bool,
-}
-
-/// The gate of one file.
-#[derive(Debug, Default)]
-struct Gate {
-    latch: Arc<RwLatch>,
-    /// Who is behind it, or waits for that.
-    users: usize,
+    /// Whether it has the file's advisory lock.
+    is_locked: bool,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Of the files that are being opened or closed.
-    gates: HashMap<Identity, Gate>,
+    /// The files that are being opened or closed.
+    gates: HashSet<Identity>,
     by_identity: HashMap<Identity, Entry>,
     /// Asked for each run of pages of a file that are given up and that no flush has covered.
     by_id: HashMap<FileId, Arc<FileState>, FixedState>,
@@ -78,20 +62,21 @@ pub(crate) struct GateGuard<'a> {
     files: &'a Files,
     waits: &'a WaitTable<WaitKey>,
     identity: Identity,
-    latch: Arc<RwLatch>,
 }
 
 impl Drop for GateGuard<'_> {
     fn drop(&mut self) {
-        self.latch.unlock_exclusive(self.waits);
-        let mut table = self.files.table.lock();
-        if let Some(gate) = table.gates.get_mut(&self.identity) {
-            gate.users -= 1;
-            if gate.users == 0 {
-                table.gates.remove(&self.identity);
-            }
-        }
+        self.files.table.lock().gates.remove(&self.identity);
+        // All of them, as a file of another device may have the same number.
+        let tag = gate_tag(self.identity);
+        let choose = |waiter| if waiter == tag { Verdict::Wake } else { Verdict::Skip };
+        self.waits.wake_where(&WaitKey::of(self.files), choose, Token(0));
     }
+}
+
+/// What those that wait at the gate of a file are told apart by.
+fn gate_tag(identity: Identity) -> Tag {
+    Tag(identity.inode)
 }
 
 impl Files {
@@ -107,14 +92,12 @@ impl Files {
         waits: &'a WaitTable<WaitKey>,
         reason: Reason,
     ) -> GateGuard<'a> {
-        let latch = {
-            let mut table = self.table.lock();
-            let gate = table.gates.entry(identity).or_default();
-            gate.users += 1;
-            gate.latch.clone()
-        };
-        latch.block_shared(waits, reason);
-        GateGuard { files: self, waits, identity, latch }
+        while !self.table.lock().gates.insert(identity) {
+            let is_shut = || self.table.lock().gates.contains(&identity);
+            let wait = Wait::new(reason).tag(gate_tag(identity));
+            let _ = waits.wait(&WaitKey::of(self), is_shut, wait);
+        }
+        GateGuard { files: self, waits, identity }
     }
 
     /// Pages of the file have become newer than the device.
@@ -162,15 +145,15 @@ impl Files {
         self.table.lock().by_id.values().cloned().collect()
     }
 
-    /// Whether the file is open here, with a lock that is enough for what is asked.
-    pub(crate) fn is_locked(
+    /// The file, if it is open here and may have such a handle, and whether it is locked.
+    pub(crate) fn find(
         &self,
         identity: Identity,
         options: &OpenOptions,
-    ) -> Result<bool, Error> {
+    ) -> Result<Option<(Arc<FileState>, bool)>, Error> {
         let table = self.table.lock();
-        let Some(Entry { file, lock, .. }) = table.by_identity.get(&identity) else {
-            return Ok(false);
+        let Some(Entry { file, is_locked, .. }) = table.by_identity.get(&identity) else {
+            return Ok(None);
         };
         if options.write && !file.writable {
             return Err(Error::HeldReadOnly { file: file.path.clone() });
@@ -178,16 +161,15 @@ impl Files {
         if options.hook != file.hook {
             return Err(Error::OtherHook { file: file.path.clone() });
         }
-        Ok(lock.is_some_and(|lock| lock.is_exclusive || !options.write))
+        Ok(Some((file.clone(), *is_locked)))
     }
 
-    /// Another handle of a file that is open; and the lock for it that was taken for it, if any.
-    pub(crate) fn attach(&self, identity: Identity, lock: Option<Lock>) -> Option<Arc<FileState>> {
-        let mut table = self.table.lock();
-        let entry = table.by_identity.get_mut(&identity)?;
-        entry.handles += 1;
-        entry.lock = entry.lock.or(lock);
-        Some(entry.file.clone())
+    /// A file that is open has another handle, which `has_lock`, or does not care.
+    pub(crate) fn attach(&self, file: &FileState, has_lock: bool) {
+        if let Some(entry) = self.table.lock().by_identity.get_mut(&file.identity) {
+            entry.handles += 1;
+            entry.is_locked |= has_lock;
+        }
     }
 
     pub(crate) fn register(
@@ -235,9 +217,8 @@ impl Files {
         let file = Arc::new(file);
         table.by_id.insert(id, file.clone());
         self.open.store(table.by_id.len(), Ordering::Relaxed);
-        let lock = Lock { device_file: opened.file, is_exclusive: options.write };
-        let lock = options.lock.then_some(lock);
-        table.by_identity.insert(opened.identity, Entry { file: file.clone(), handles: 1, lock });
+        let entry = Entry { file: file.clone(), handles: 1, is_locked: options.lock };
+        table.by_identity.insert(opened.identity, entry);
         Some(file)
     }
 
@@ -258,16 +239,15 @@ impl Files {
         entry.is_some_and(|entry| entry.file.id == file.id && entry.handles == 0)
     }
 
-    /// Takes the file from the table. Gives the opening that holds its lock, if it is not its own.
-    pub(crate) fn forget(&self, file: &FileState, carried_over: CarriedOver) -> Option<DeviceFile> {
+    /// Takes the file from the table.
+    pub(crate) fn forget(&self, file: &FileState, carried_over: CarriedOver) {
         let mut table = self.table.lock();
         if carried_over != CarriedOver::default() {
             table.carried_over.insert(file.identity, carried_over);
         }
         table.by_id.remove(&file.id);
         self.open.store(table.by_id.len(), Ordering::Relaxed);
-        let lock = table.by_identity.remove(&file.identity)?.lock?;
-        (lock.device_file != file.device_file).then_some(lock.device_file)
+        table.by_identity.remove(&file.identity);
     }
 }
 

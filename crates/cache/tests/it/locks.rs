@@ -1,6 +1,6 @@
 //! Advisory locks, and handles that ask for them and do not.
 
-use unherd_cache::{Direct, Error};
+use unherd_cache::{Direct, Error, OpenOptions};
 
 use crate::scene::{real_dir, sim, small, turn, writable};
 use unherd_testkit::FaultPlan;
@@ -36,4 +36,19 @@ fn a_lock_that_another_cache_holds_is_not_taken_for_ours() {
     let _locked = one.open("f", writable()).unwrap();
     one.open("f", writable()).unwrap();
     assert!(matches!(two.open("f", writable()), Err(Error::Locked { .. })));
+}
+
+/// The reader asks first, of a file that is open for writing.
+#[test]
+fn a_lock_that_a_reader_has_taken_keeps_no_writer_of_its_cache_out() {
+    let _turn = turn();
+    let dir = real_dir();
+    let path = dir.path().join("f");
+    let [one, two] = [(); 2].map(|()| small(8, 4096).build().unwrap());
+    let options = writable().direct(Direct::OrBuffered);
+    let reads = OpenOptions::new().direct(Direct::OrBuffered);
+    let _unlocked = one.open(&path, options.clone().lock(false)).unwrap();
+    let _reader = one.open(&path, reads.clone()).unwrap();
+    let _writer = one.open(&path, options).unwrap();
+    assert!(matches!(two.open(&path, reads), Err(Error::Locked { .. })), "the file is written");
 }
