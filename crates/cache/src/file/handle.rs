@@ -182,7 +182,8 @@ impl File {
     /// contents of `buf` are then unspecified.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         let mut wanted = self.bytes_to_read(offset, buf.len())?;
-        let (mut done, mut goes_on) = (0, self.read_goes_on(offset));
+        let follows = Calls::Reads.ended_at(&self.file, offset);
+        let (mut done, mut goes_on) = (0, self.goes_on(follows, offset));
         while done < wanted {
             let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
             if at + to.len() == self.core().memory().page_bytes() {
@@ -203,7 +204,7 @@ impl File {
                 (done, wanted) = self.look_at_end(offset, done, buf.len());
             }
         }
-        Calls::Reads.note_end(None, &self.file, offset + done as u64);
+        Calls::Reads.note_end(follows, &self.file, offset + done as u64);
         Ok(done)
     }
 
@@ -245,11 +246,10 @@ impl File {
         (done.saturating_sub(at), len.min(done.saturating_add(grown)))
     }
 
-    /// Whether a read at `offset` goes on in the page where this thread's last one ended.
+    /// Whether a call at `offset` goes on in the page where the one ended that it `follows`.
     #[inline]
-    fn read_goes_on(&self, offset: u64) -> bool {
-        let at = self.core().memory().locate(offset).1;
-        at > 0 && Calls::Reads.ended_at(&self.file, offset).is_some()
+    fn goes_on(&self, follows: Option<usize>, offset: u64) -> bool {
+        follows.is_some() && self.core().memory().locate(offset).1 > 0
     }
 
     /// The next page to read, where in it, and the part of `buf` for that, when `done` bytes have
@@ -302,7 +302,7 @@ impl File {
         let writers = self.file.lock_writers_shared(&core.pages);
         // The stream, as long as pages are written many at a time.
         let mut together = stream;
-        let (mut done, mut goes_on) = (0, follows.is_some() && core.memory().locate(offset).1 > 0);
+        let (mut done, mut goes_on) = (0, self.goes_on(follows, offset));
         while done < bytes.len() {
             let (page, at) = core.memory().locate(offset + done as u64);
             if let (Some(stream), 0) = (together, at) {
@@ -480,7 +480,8 @@ impl File {
     #[cfg(feature = "async")]
     pub async fn read_at_async(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         let mut wanted = self.bytes_to_read(offset, buf.len())?;
-        let (mut done, mut goes_on) = (0, self.read_goes_on(offset));
+        let follows = Calls::Reads.ended_at(&self.file, offset);
+        let (mut done, mut goes_on) = (0, self.goes_on(follows, offset));
         while done < wanted {
             let (page, at, to) = self.next_part(&mut buf[..wanted], done, offset);
             match self.core().pages.copy_out(self.file.key(page), at, to, goes_on) {
@@ -497,7 +498,7 @@ impl File {
                 (done, wanted) = self.look_at_end(offset, done, buf.len());
             }
         }
-        Calls::Reads.note_end(None, &self.file, offset + done as u64);
+        Calls::Reads.note_end(follows, &self.file, offset + done as u64);
         Ok(done)
     }
 

@@ -3,10 +3,9 @@
 //! Who reads or writes a file from end to end in small pieces touches each page many times, which
 //! is one use of it, and not many: else a scan, or a log, would take the place of pages that are
 //! wanted again and again. (Linux: `filemap_read` marks a page as used only if the reader has come
-//! to it from another.) Each thread remembers where its last read ended, and its last writes, of a
-//! few files, so a hit writes nothing that others read. A thread that reads several files in turn,
-//! piece by piece, and threads that append to one file in turn, use the pages as often as they
-//! touch them.
+//! to it from another.) Each thread remembers where its last reads ended, and its last writes, of a
+//! few files, so a hit writes nothing that others read. Threads that append to one file in turn use
+//! its pages as often as they touch them.
 
 use std::cell::Cell;
 
@@ -26,18 +25,18 @@ pub(crate) enum Calls {
 /// is not counted.
 type Place = (u64, FileId);
 
-/// Files, or parts of one, to which a thread writes in turn, and is known to go on.
-const WRITES: usize = 4;
+/// Files, or parts of one, in which a thread reads, or writes, in turn and is known to go on.
+const ENDS: usize = 4;
 
 /// Where the last calls of a thread ended.
-struct Ends<const N: usize> {
-    places: [Cell<Place>; N],
+struct Ends {
+    places: [Cell<Place>; ENDS],
     oldest: Cell<usize>,
 }
 
-impl<const N: usize> Ends<N> {
+impl Ends {
     const fn new() -> Self {
-        Self { places: [const { Cell::new((0, FileId(0))) }; N], oldest: Cell::new(0) }
+        Self { places: [const { Cell::new((0, FileId(0))) }; ENDS], oldest: Cell::new(0) }
     }
 
     #[inline]
@@ -48,14 +47,13 @@ impl<const N: usize> Ends<N> {
     /// A call has ended there: the one that `follows` the one that was found, if any.
     #[inline]
     fn note(&self, follows: Option<usize>, place: Place) {
-        let take_oldest = || self.oldest.replace((self.oldest.get() + 1) % N);
-        self.places[follows.unwrap_or_else(take_oldest) % N].set(place);
+        let take_oldest = || self.oldest.replace((self.oldest.get() + 1) % ENDS);
+        self.places[follows.unwrap_or_else(take_oldest) % ENDS].set(place);
     }
 }
 
 thread_local! {
-    static LAST_READ: Ends<1> = const { Ends::new() };
-    static LAST_WRITES: Ends<WRITES> = const { Ends::new() };
+    static LAST: [Ends; 2] = const { [Ends::new(), Ends::new()] };
 }
 
 fn place(file: &FileState, offset: u64) -> Place {
@@ -66,23 +64,12 @@ impl Calls {
     /// Which of this thread's last ended there. Where the thread's locals are gone, none did.
     #[inline]
     pub(crate) fn ended_at(self, file: &FileState, offset: u64) -> Option<usize> {
-        let place = place(file, offset);
-        match self {
-            Self::Reads => LAST_READ.try_with(|ends| ends.find(place)),
-            Self::Writes => LAST_WRITES.try_with(|ends| ends.find(place)),
-        }
-        .ok()
-        .flatten()
+        LAST.try_with(|last| last[self as usize].find(place(file, offset))).ok().flatten()
     }
 
     /// One has ended there, which `follows` the one that [`Calls::ended_at`] has told.
     #[inline]
     pub(crate) fn note_end(self, follows: Option<usize>, file: &FileState, offset: u64) {
-        let place = place(file, offset);
-        let _ = match self {
-            // It has one place.
-            Self::Reads => LAST_READ.try_with(|ends| ends.note(Some(0), place)),
-            Self::Writes => LAST_WRITES.try_with(|ends| ends.note(follows, place)),
-        };
+        let _ = LAST.try_with(|last| last[self as usize].note(follows, place(file, offset)));
     }
 }

@@ -116,6 +116,23 @@ fn scans_in_small_pieces_spare_hot_pages() {
 }
 
 #[test]
+fn scans_of_four_files_in_turn_spare_hot_pages() {
+    // Enough that what was read ahead for each stays until it is read.
+    let cache = small(4 * FRAMES, PAGE).device(sim(1, FaultPlan::default())).build().unwrap();
+    let [file, others @ ..] = ["f", "a", "b", "c", "d"].map(|name| {
+        let file = cache.open(name, writable()).unwrap();
+        file.set_len(COLD * PAGE as u64).unwrap();
+        file
+    });
+    (0..3).for_each(|_| read(&file, 0..HOT));
+    let mut piece = [0; PAGE / 8];
+    for offset in (0..COLD * PAGE as u64).step_by(piece.len()) {
+        others.iter().for_each(|other| other.read_exact_at(&mut piece, offset).unwrap());
+    }
+    assert_eq!(lost(&cache, &file), 0);
+}
+
+#[test]
 fn pieces_that_do_not_go_on_are_uses() {
     let half = PAGE as u64 / 2;
     // In the middle of pages; and both halves of each, and then the second again.
