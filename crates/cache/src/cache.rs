@@ -8,14 +8,12 @@ use std::time::Duration;
 
 use unherd_sync::{WaitKey, WaitTable, WaitTableBuilder};
 use unherd_sys::primitives::{Arc, AtomicU64, Mutex, Ordering};
-use unherd_sys::{
-    AvailableMemory, Device, DirectDevice, Errno, ForkMark, HugePages, QueueKind, Topology,
-};
+use unherd_sys::{AvailableMemory, Device, DirectDevice, Errno, ForkMark, HugePages, QueueKind};
 
-use crate::error::{BuildError, Error, MemoryFor};
+use crate::error::{BuildError, Error};
 use crate::file::{ContiguousFrames, Core, File, Owner, Source, capacity};
 use crate::frames::turns::Turns;
-use crate::frames::{Alarm, FrameMemory, Frames, MIN_FRAMES, Pools, Supply};
+use crate::frames::{Alarm, FrameMemory, Frames, MIN_FRAMES, Pool, Supply};
 use crate::io::{Engine, Io, RunBuffers, Transfers};
 use crate::latch::RwLatch;
 use crate::pages::{Index, Pages};
@@ -70,7 +68,6 @@ impl Cache {
             dirty_expire: Duration::from_secs(5),
             flush_behind_bytes: FLUSH_BEHIND_BYTES,
             huge_pages: HugePages::Advised,
-            topology: None,
         }
     }
 
@@ -183,8 +180,7 @@ impl Cache {
     ///
     /// The address is a multiple of the size, unless the cache was built with
     /// [`huge_pages(false)`](CacheBuilder::huge_pages): then of the size or of 4096, whichever is
-    /// less. The memory is of one NUMA node, that of the calling thread if it can be had there. It
-    /// is backed by a huge page only if the kernel has given the cache one there.
+    /// less. It is backed by a huge page only if the kernel has given the cache one there.
     ///
     /// Blocks under `frame` (see [`File`](File#blocking)) while another such call or a `resize`
     /// runs. It looks at all frames (as long as [`Cache::stats`] takes), and then empties a row of
@@ -227,11 +223,6 @@ impl Cache {
         self.owner.core.memory().huge_pages_advised()
     }
 
-    /// The number of pools into which the frames are divided: one for each NUMA node, or one.
-    pub fn frame_pools(&self) -> usize {
-        self.owner.core.supply().pools.count()
-    }
-
     /// What was counted since the cache was built. Visits every frame, for
     /// hits are counted there: about 1 ms for 1 GiB of pages.
     pub fn stats(&self) -> Stats {
@@ -256,7 +247,6 @@ pub struct CacheBuilder {
     dirty_expire: Duration,
     flush_behind_bytes: u64,
     huge_pages: HugePages,
-    topology: Option<Topology>,
 }
 
 impl fmt::Debug for CacheBuilder {
@@ -379,24 +369,6 @@ impl CacheBuilder {
         Self { huge_pages, ..self }
     }
 
-    /// The NUMA nodes among which frames are shared out, and their processors: by default the
-    /// nodes on which the thread that builds the cache may run. A page is brought into the
-    /// memory of the node where its reader runs, if there is room or a page to give up; a cache
-    /// with fewer than [`MIN_FRAMES`] frames for each node keeps to one.
-    ///
-    /// ```
-    /// # use unherd_cache as unherd;
-    /// use unherd::Cache;
-    /// use unherd::Topology;
-    ///
-    /// let cache = Cache::builder().capacity(1 << 20).topology(Topology::of(2)).build()?;
-    /// assert_eq!(cache.frame_pools(), 2);
-    /// # Ok::<(), unherd::BuildError>(())
-    /// ```
-    pub fn topology(self, topology: Topology) -> Self {
-        Self { topology: Some(topology), ..self }
-    }
-
     /// Builds the cache: takes all of its memory and, unless each thread does its own I/O, starts
     /// its threads.
     ///
@@ -433,31 +405,23 @@ impl CacheBuilder {
             Io::Blocking => None,
         };
         let alarm = engine.is_some().then(|| Alarm::new(device.clone(), self.dirty_expire));
-        // A machine that does not tell its nodes is taken to have one. Nodes where this thread may
-        // not run get no pool: each eighth search alone would use it.
-        let this_machine = || match Topology::of_this_machine() {
-            Ok(topology) => topology.near_this_thread(),
-            Err(_) => Topology::of(1),
-        };
-        let topology = self.topology.unwrap_or_else(this_machine);
         let none = |what, bytes| move |errno: Errno| BuildError::Memory { what, bytes, errno };
-        let memory =
-            FrameMemory::new(most, page_bytes, self.huge_pages, Pools::share(&topology, most))
-                .map_err(none(MemoryFor::Pages, most * page_bytes))?;
-        let frames = Frames::new(most).map_err(none(MemoryFor::Frames, Frames::bytes_for(most)))?;
+        let memory = FrameMemory::new(most, page_bytes, self.huge_pages)
+            .map_err(none("the pages", most * page_bytes))?;
+        let frames = Frames::new(most)
+            .map_err(none("what is kept about frames", Frames::bytes_for(most)))?;
         let reasons = Reasons::register();
         let pages = wait_table(self.queues).reason(reasons.page_read);
         #[cfg(feature = "ablation")]
         let pages = pages.filtered(self.filtered);
         let files = Arc::new(Files::new(CACHES_BUILT.fetch_add(1, Ordering::Relaxed)));
-        let pools = Pools::new(most, &topology);
         let waits = Arc::new(wait_table(OTHER_QUEUES).reason(reasons.frame).build());
         let runs = RunBuffers::new(most, page_bytes, waits.clone(), reasons.write_back);
         let turns = Turns::new(runs.pages_max, waits.clone(), reasons.write_back);
-        let index = Index::new(most).map_err(none(MemoryFor::Index, Index::bytes_for(most)))?;
-        let fork = ForkMark::new().map_err(none(MemoryFor::ForkMark, 1))?;
-        let supply = Supply::new(frames, memory, pools, waits, reasons.frame, alarm);
-        supply.grow(count).map_err(none(MemoryFor::Pages, count * page_bytes))?;
+        let index = Index::new(most).map_err(none("the index", Index::bytes_for(most)))?;
+        let fork = ForkMark::new().map_err(none("the mark of a fork", 1))?;
+        let supply = Supply::new(frames, memory, Pool::new(most), waits, reasons.frame, alarm);
+        supply.grow(count).map_err(none("the pages", count * page_bytes))?;
         let pages = Pages {
             supply,
             index,

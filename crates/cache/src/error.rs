@@ -10,7 +10,7 @@ use unherd_sys::primitives::Arc;
 
 mod build_error;
 
-pub use build_error::{BuildError, MemoryFor};
+pub use build_error::BuildError;
 
 /// What the cache asked of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

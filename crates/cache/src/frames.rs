@@ -14,7 +14,7 @@ mod memory;
 #[cfg(not(loom))]
 pub(crate) mod policy;
 #[cfg(not(loom))]
-mod pools;
+mod pool;
 #[cfg(not(loom))]
 mod supply;
 pub(crate) mod turns;
@@ -25,7 +25,7 @@ pub(crate) use frame::{
     Claim, Frames, Hit, Lent, OptimisticRead, Pin, UnavailableFrames, spin_retry,
 };
 #[cfg(not(loom))]
-pub use pools::MIN_FRAMES;
+pub use pool::MIN_FRAMES;
 pub(crate) use waiters::Notified;
 pub(crate) use word::{State, Word};
 #[cfg(not(loom))]
@@ -33,6 +33,6 @@ pub(crate) use {
     alarm::Alarm,
     free::EXTENT,
     memory::{FrameMemory, RacyPage},
-    pools::{Pool, PoolGuard, Pools},
+    pool::{LockedPool, Pool, PoolGuard},
     supply::Supply,
 };

@@ -106,7 +106,7 @@ pub use frames::policy::replay;
 #[cfg(not(loom))]
 pub use {
     cache::{Cache, CacheBuilder},
-    error::{BuildError, Error, MemoryFor, Operation},
+    error::{BuildError, Error, Operation},
     file::{ContiguousFrames, File, OwnedPageGuard, PageMut, PageStream},
     frames::MIN_FRAMES,
     io::Io,
@@ -114,5 +114,5 @@ pub use {
     pages::{PageGuard, Peek, Torn},
     state::{Advice, Direct, OpenOptions, PageHook},
     stats::Stats,
-    unherd_sys::{Device, Errno, QueueKind, Topology},
+    unherd_sys::{Device, Errno, QueueKind},
 };

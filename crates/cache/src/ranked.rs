@@ -27,9 +27,7 @@ pub(crate) mod rank {
     pub(crate) const HOLDS: u8 = 5;
     /// A shard of the index.
     pub(crate) const SHARD: u8 = 6;
-    /// The pages that the policy has given up.
-    pub(crate) const GHOST: u8 = 7;
-    pub(crate) const RUN_BUFFERS: u8 = 8;
+    pub(crate) const RUN_BUFFERS: u8 = 7;
 }
 
 /// A mutex that has a place in the order.

@@ -1,7 +1,6 @@
 //! The whole cache, simulated: real calls of several threads and tasks, on a simulated device, in
-//! an order that one seed decides, as it decides everything else: who makes the transfers, the
-//! policy, how many nodes the machine has and on which each thread runs, how many frames and pages
-//! there are (`plan.rs`).
+//! an order that one seed decides, as it decides everything else: who makes the transfers, how many
+//! frames and pages there are (`plan.rs`).
 //!
 //! The threads, those of the cache among them, are shuttle's, which lets one run at a time and
 //! draws the next wherever two could meet. So a wakeup that is lost is a deadlock, and ends the

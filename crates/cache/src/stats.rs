@@ -11,7 +11,6 @@ mod rows;
 
 use crate::stripe::{self, STRIPES};
 use rows::Rows;
-pub(crate) use rows::Tick;
 
 /// Makes [`Stats`] and [`Count`] of one list: what is counted, and the field that tells it.
 macro_rules! counts {
@@ -125,18 +124,12 @@ impl Counters {
         Self { stripes: Default::default(), rows: Rows::new() }
     }
 
-    /// Counts one more, for next to nothing. `fork` is of the cache.
+    /// Counts one more of what has a place in the rows, for next to nothing. `fork` is of the
+    /// cache.
     #[inline]
-    pub(crate) fn tick(&self, tick: Tick, fork: &ForkMark) {
-        if !cfg!(feature = "uncounted") && !self.rows.tick(tick, fork) {
-            self.add(
-                match tick {
-                    Tick::Peeks => Count::Peeks,
-                    Tick::PeekRetries => Count::PeekRetries,
-                    Tick::CopiesOut => Count::CopiesOut,
-                },
-                1,
-            );
+    pub(crate) fn tick(&self, count: Count, fork: &ForkMark) {
+        if !cfg!(feature = "uncounted") && !self.rows.tick(count, fork) {
+            self.add(count, 1);
         }
     }
 
@@ -158,10 +151,10 @@ impl Counters {
     /// Without the hits that the frames count.
     pub(crate) fn read(&self) -> Stats {
         let mut stats = self.sums();
-        let [peeks, peek_retries, copies_out] = self.rows.read();
-        stats.peeks += peeks;
-        stats.peek_retries += peek_retries;
-        stats.copies_out += copies_out;
+        let ticks = self.rows.read();
+        stats.peeks += ticks[Count::Peeks as usize];
+        stats.copies_out += ticks[Count::CopiesOut as usize];
+        stats.peek_retries += ticks[Count::PeekRetries as usize];
         stats.hits += stats.peeks + stats.copies_out;
         // A missing page that is written is counted once, for speed: as a write.
         stats.misses += stats.write_misses;

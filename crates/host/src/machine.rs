@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, accessat, statvfs};
 use rustix::io::Errno;
-use unherd_sys::Topology;
 use unherd_sys::primitives::thread;
 
 /// Processors, memory and kernel.
@@ -63,7 +62,7 @@ impl Machine {
                 .iter()
                 .find_map(|field| cpu_info_field(&cpu_info, field)),
             cpus: thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
-            numa_nodes: Topology::of_this_machine().map_or(1, |it| it.nodes().len() as u32),
+            numa_nodes: numa_nodes(),
             memory_bytes: memory_bytes(&read("/proc/meminfo").unwrap_or_default()).unwrap_or(0),
             kernel: format!("{system} {release}"),
             cpu_governor: read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
@@ -72,6 +71,16 @@ impl Machine {
                 || Path::new("/sys/hypervisor/type").exists(),
         }
     }
+}
+
+/// As many as the kernel shows; one where it shows none.
+fn numa_nodes() -> u32 {
+    let is_node = |entry: &std::fs::DirEntry| {
+        let name = entry.file_name();
+        name.to_str().and_then(|name| name.strip_prefix("node")?.parse::<u32>().ok()).is_some()
+    };
+    let entries = std::fs::read_dir("/sys/devices/system/node").into_iter().flatten().flatten();
+    (entries.filter(is_node).count() as u32).max(1)
 }
 
 impl Directory {

@@ -54,8 +54,6 @@ mod queue;
 mod readiness;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod refusal;
-#[cfg(not(loom))]
-mod topology;
 
 #[cfg(not(loom))]
 pub use available_memory::AvailableMemory;
@@ -76,5 +74,3 @@ pub use prefetch::prefetch;
 #[cfg(not(loom))]
 pub use readiness::poll_until;
 pub use rustix::io::Errno;
-#[cfg(not(loom))]
-pub use topology::{NodeId, Topology, TopologyError, current_cpu};

@@ -54,7 +54,6 @@
 //! | what was waited for | [`Ledger`], always on: the library's waits, wakeups and needless wakeups by [`Reason`] |
 //! | counts of the cache | [`Cache::stats`] ([`Stats`]) |
 //! | storage of your own | [`Device`], by [`CacheBuilder::device`], and what it names in [`device`] |
-//! | NUMA nodes | [`Topology`] |
 //! | errors | [`Error`], [`BuildError`]: their fields say what was wrong, `Error` also after which to try again; `?` makes [`std::io::Error`] of them |
 //! | the kernel's errors | [`Errno`] |
 //!
@@ -97,7 +96,7 @@
 //! |---|---|
 //! | page | a part of a file; all pages of a cache have one size ([`CacheBuilder::page_size`]) |
 //! | frame | memory for one page; a cache takes its frames when it is built, and by [`Cache::resize`] |
-//! | pool | the frames of one NUMA node; most machines have one |
+//! | pool | the frames that the cache has for pages, with those that are free |
 //! | handle | a [`File`]; several may be open for one file, and share its pages |
 //! | hit, miss | the page that is asked for is in a frame, or must be read |
 //! | evict | remove a page from its frame, for another page; it can be read again from the device |
@@ -123,7 +122,7 @@ pub use unherd_cache::*;
 #[doc(inline)]
 pub use unherd_sync::*;
 #[doc(inline)]
-pub use unherd_sys::{Device, DirectDevice, Errno, NodeId, Topology, TopologyError};
+pub use unherd_sys::{Device, DirectDevice, Errno};
 
 /// Types that you need to write a [`Device`] of your own: files, buffers, transfers and their
 /// completions.

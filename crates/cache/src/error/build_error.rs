@@ -7,31 +7,6 @@ use unherd_sys::Errno;
 
 use super::Size;
 
-/// What a cache maps memory for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum MemoryFor {
-    /// The pages.
-    Pages,
-    /// What is kept about each frame.
-    Frames,
-    /// The index.
-    Index,
-    /// What tells a child of fork(2) that it is one.
-    ForkMark,
-}
-
-impl fmt::Display for MemoryFor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Pages => "the pages",
-            Self::Frames => "what is kept about frames",
-            Self::Index => "the index",
-            Self::ForkMark => "the mark of a fork",
-        })
-    }
-}
-
 /// Why a cache could not be built.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -69,8 +44,8 @@ pub enum BuildError {
     },
     /// The kernel refused memory, by mmap(2) or madvise(2).
     Memory {
-        /// What the memory was for.
-        what: MemoryFor,
+        /// What the memory was for, in words.
+        what: &'static str,
         /// Bytes asked for.
         bytes: usize,
         /// The kernel's number.

@@ -161,18 +161,12 @@ impl<'a> Shrinking<'a> {
         self.claims.extend(taken);
     }
 
-    /// Takes what is missing of `frames` frames, as far as it can be had at once: from the largest
-    /// pool each time, so that they come to be equal.
+    /// Takes what is missing of `frames` frames, as far as it can be had at once.
     fn take(&mut self, frames: usize) {
-        let pools = &self.core.supply().pools;
-        let mut left: Vec<usize> = (0..pools.count()).collect();
-        while self.claims.len() < frames
-            && let Some(&pool) = left.iter().max_by_key(|pool| pools.lock(**pool).len())
-        {
-            let each = (frames - self.claims.len()).div_ceil(left.len()).min(BATCH);
-            let taken = self.core.take_from_pool(pool, each);
+        while self.claims.len() < frames {
+            let taken = self.core.take_from_pool((frames - self.claims.len()).min(BATCH));
             if taken.is_empty() {
-                left.retain(|other| *other != pool);
+                break;
             }
             self.add(taken);
         }

@@ -1,9 +1,9 @@
 //! Memory in one piece, out of the frames.
 //!
-//! A *row* is 2^order neighbouring frames of one pool, the first at a multiple of their number. The
-//! cache looks at all rows, and empties the one that costs least: free frames cost nothing, a page
-//! that must be written costs more than one that was used twice. Used pages are given up as others
-//! are: to move one takes a frame, for which another page is given up.
+//! A *row* is 2^order neighbouring frames, the first at a multiple of their number. The cache looks
+//! at all rows, and empties the one that costs least: free frames cost nothing, a page that must be
+//! written costs more than one that was used twice. Used pages are given up as others are: to move
+//! one takes a frame, for which another page is given up.
 //!
 //! | in the way is | then |
 //! |---|---|
@@ -17,11 +17,11 @@
 //!
 //! # Invariants
 //!
-//! 1. What is taken of a row is in no pool, so nobody else gets it, and what is missing only
+//! 1. What is taken of a row is not in the pool, so nobody else gets it, and what is missing only
 //!    becomes less.
 //! 2. Frames are taken by one thread at a time, and not while the capacity changes (the latch
 //!    `resizing`); they come back at any time.
-//! 3. At most an eighth of the frames are taken so, and each pool keeps [`MIN_FRAMES`]. A file
+//! 3. At most an eighth of the frames are taken so, and [`MIN_FRAMES`] are left. A file
 //!    whose writes fail has three quarters at most (`unwritten.rs`), which it may have had before;
 //!    so an eighth is left for the pages of others.
 
@@ -55,12 +55,8 @@ pub(crate) fn share(capacity: usize) -> usize {
     capacity / 8
 }
 
-/// How many rows are tried after each look at all of them, the cheapest first.
-const TRIED: usize = 4;
-
 /// A row that nothing stands in the way of.
 struct Row {
-    pool: usize,
     frames: Range<u32>,
     cost: usize,
 }
@@ -70,44 +66,33 @@ struct Row {
 struct Looked {
     rows: usize,
     obstacles: Obstacles,
-    /// The cheapest rows without obstacles, in this order.
-    clear: Vec<Row>,
+    /// The cheapest row without obstacles.
+    clear: Option<Row>,
 }
 
 impl Looked {
-    /// Looks at all rows of `len` frames that the cache has for pages, those of this thread's node
-    /// first; no further than to one that costs nothing.
+    /// Looks at all rows of `len` frames that the cache has for pages, no further than to one that
+    /// costs nothing.
     fn at_rows(supply: &Supply, len: usize) -> Self {
-        let pools = &supply.pools;
         let mut looked = Self::default();
-        let rows = pools.in_order().flat_map(|at| {
-            let pool = pools.lock(at);
-            let rows = (pool.len() >= len + MIN_FRAMES).then(|| pool.rows(len as u32));
-            rows.into_iter().flatten().map(move |frames| (at, frames))
-        });
-        for (pool, frames) in rows {
-            let Some((cost, obstacles)) = look_at_row(supply, pool, frames.clone()) else {
+        let rows = {
+            let pool = supply.pool.lock();
+            (pool.len() >= len + MIN_FRAMES).then(|| pool.rows(len as u32))
+        };
+        for frames in rows.into_iter().flatten() {
+            let Some((cost, obstacles)) = look_at_row(supply, frames.clone()) else {
                 continue;
             };
             looked.rows += 1;
             looked.obstacles.add(&obstacles);
-            if obstacles.is_none() {
-                looked.clear.push(Row { pool, frames, cost });
+            if obstacles.is_none() && looked.clear.as_ref().is_none_or(|row| cost < row.cost) {
+                looked.clear = Some(Row { frames, cost });
                 if cost == 0 {
                     break;
                 }
-                if looked.clear.len() == 2 * TRIED {
-                    looked.keep_cheapest();
-                }
             }
         }
-        looked.keep_cheapest();
         looked
-    }
-
-    fn keep_cheapest(&mut self) {
-        self.clear.sort_by_key(|row| row.cost);
-        self.clear.truncate(TRIED);
     }
 }
 
@@ -138,7 +123,7 @@ impl Obstacles {
 
 /// What a row costs, and what stands in the way; `None` if not all its frames are there for
 /// pages.
-fn look_at_row(supply: &Supply, pool: usize, frames: Range<u32>) -> Option<(usize, Obstacles)> {
+fn look_at_row(supply: &Supply, frames: Range<u32>) -> Option<(usize, Obstacles)> {
     let (mut cost, mut empty, mut obstacles) = (0, 0_usize, Obstacles::default());
     let ids = frames.map(FrameId);
     for frame in ids.clone() {
@@ -168,7 +153,7 @@ fn look_at_row(supply: &Supply, pool: usize, frames: Range<u32>) -> Option<(usiz
         obstacles.page = Some(supply.frames.key(frame));
     }
     if empty > 0 {
-        let pool = supply.pools.lock(pool);
+        let pool = supply.pool.lock();
         if !ids.clone().all(|frame| pool.has(frame)) {
             return None;
         }
@@ -184,7 +169,7 @@ impl Row {
         let mut memory = ContiguousFrames { core: core.clone(), claims: Vec::new() };
         let mut looks_left = LOOKS;
         while looks_left > 0 && Timestamp::now() < end {
-            let (claims, evicted) = core.pages.take_row(self.pool, self.frames.clone());
+            let (claims, evicted) = core.pages.take_row(self.frames.clone());
             core.counters().add(Count::ContiguousEvictions, evicted as u64);
             // At once, so that nobody who looks for a frame counts on them.
             core.supply().give_out(&claims);
@@ -205,7 +190,7 @@ impl Row {
     /// read, or for a buffer. Whether there was anything to do.
     fn clear(&self, core: &Core, end: Timestamp) -> bool {
         let missing: Vec<FrameId> = {
-            let pool = core.supply().pools.lock(self.pool);
+            let pool = core.supply().pool.lock();
             self.frames.clone().map(FrameId).filter(|frame| pool.has(*frame)).collect()
         };
         let is_dirty = |frame: &&FrameId| core.frames().word(**frame).state() == State::Dirty;
@@ -292,8 +277,7 @@ impl ContiguousFrames {
             for _ in 0..LOOKS {
                 core.take_back_preallocated();
                 looked = Looked::at_rows(core.supply(), len);
-                let mut clear = looked.clear.iter();
-                if let Some(memory) = clear.find_map(|row| row.take(core, end)) {
+                if let Some(memory) = looked.clear.as_ref().and_then(|row| row.take(core, end)) {
                     return Ok(memory);
                 }
                 if Timestamp::now() >= end {

@@ -44,7 +44,7 @@ impl Core {
         let ahead = || self.most_ahead();
         let plan = file.read_streams.lock().miss(page, wanted, limits, ahead, was_read, possible);
         let pages = next(plan.pages);
-        let claims = self.try_take_run_of(file, page, pages);
+        let claims = self.try_take_run(file, page, pages);
         // Where frames are scarce, none are taken for what nobody has asked for.
         if let Some(engine) = engine
             && claims.len() as u64 == pages
@@ -79,16 +79,6 @@ impl Core {
         if let Some(ahead) = ahead {
             self.read_ahead(engine, file, ahead.ranges(limits.run, file_pages));
         }
-    }
-
-    /// As [`Core::try_take_run`], for `wanted` pages of the file. What is read once is not to stay
-    /// because it was read once before.
-    fn try_take_run_of(&self, file: &FileState, page: u64, wanted: u64) -> Vec<Claim> {
-        let key = |page| file.key(PageNo(page));
-        if file.no_reuse.load(Ordering::Relaxed) {
-            self.supply().pools.forget((page..page + wanted).map(key));
-        }
-        self.try_take_run(key(page), wanted as usize)
     }
 
     /// If each page is read once: a reader has come to `page`, and some before it can go.
@@ -197,7 +187,7 @@ impl Core {
                 if self.supply().waiters.count() > 0 {
                     return;
                 }
-                let claims = self.try_take_run_of(file, at, missing);
+                let claims = self.try_take_run(file, at, missing);
                 let has_all = claims.len() as u64 == missing;
                 let fill = Fill { is_ahead: true, ..Fill::new(file.clone(), first, claims) };
                 let fill = fill.install(&self.pages);

@@ -21,7 +21,7 @@ use crate::file::Core;
 use crate::file::throttle::ThrottleState;
 use crate::frames::Claim;
 use crate::frames::waiters::LOOK;
-use crate::page::{FrameId, PageKey};
+use crate::page::{FrameId, PageKey, PageNo};
 use crate::pages::Found;
 use crate::state::FileState;
 use crate::state::durability::RETRY_AFTER;
@@ -74,13 +74,15 @@ impl Core {
         file.is_some_and(|file| file.unwritten.is_failing())
     }
 
-    /// As [`Core::try_take_frame`], up to `wanted` frames for the pages from `key` on, if nobody
-    /// waits for a frame.
-    pub(crate) fn try_take_run(&self, key: PageKey, wanted: usize) -> Vec<Claim> {
-        if wanted == 1 {
+    /// Up to `wanted` empty frames for the pages of the file from `page` on, if they can be had
+    /// without a write-back, and nobody waits for a frame.
+    pub(crate) fn try_take_run(&self, file: &FileState, page: u64, wanted: u64) -> Vec<Claim> {
+        let key = file.key(PageNo(page));
+        let is_once = file.no_reuse.load(Ordering::Relaxed);
+        if wanted == 1 && !is_once {
             return self.try_take_frame(key).into_iter().collect();
         }
-        let (claims, dirty) = self.pages.try_take_run(key, wanted);
+        let (claims, dirty) = self.pages.try_take_run(key, wanted as usize, is_once);
         self.preclean(dirty);
         claims
     }
@@ -131,9 +133,9 @@ impl Core {
         has_any
     }
 
-    /// Up to `wanted` empty frames of a pool, for no page, also if somebody waits for a frame.
-    pub(crate) fn take_from_pool(&self, pool: usize, wanted: usize) -> Vec<Claim> {
-        let (claims, dirty) = self.pages.take_from_pool(pool, wanted);
+    /// Up to `wanted` empty frames, for no page, also if somebody waits for a frame.
+    pub(crate) fn take_from_pool(&self, wanted: usize) -> Vec<Claim> {
+        let (claims, dirty) = self.pages.take_from_pool(wanted);
         self.preclean(dirty);
         claims
     }
@@ -191,9 +193,7 @@ impl Core {
                 Outcome::Woken(LOOK) => attempts.woken = true,
                 Outcome::Woken(handed) => {
                     if let Some(claim) = self.supply().take_handed(handed) {
-                        let pools = &self.supply().pools;
-                        let mut pool = pools.lock(pools.of(claim.id()));
-                        pools.admit(&mut pool, [(claim.id(), key)]);
+                        self.supply().pool.lock().admit([(claim.id(), key)], false);
                         return Some(claim);
                     }
                     attempts.woken = true;

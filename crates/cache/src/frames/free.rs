@@ -1,4 +1,4 @@
-//! The free frames of a pool: a bitmap, in which neighbours are neighbours in memory.
+//! The free frames: a bitmap, in which neighbours are neighbours in memory.
 //!
 //! A transfer costs less the fewer pieces its memory has. So memory is handed out by *extents* of
 //! [`EXTENT`] frames as far as that goes, and an extent with free frames is in one of two sets:
@@ -12,8 +12,6 @@
 //!
 //! A set bit stands for the [`Claim`] of its frame: [`FreeFrames::push`] takes the claim, and the
 //! frame's next claim is made when the bit is cleared.
-
-use unherd_sys::primitives::{Arc, AtomicU32, Ordering};
 
 use crate::frames::Claim;
 use crate::page::FrameId;
@@ -62,24 +60,10 @@ impl Set {
     }
 }
 
-/// How many frames are free, on cache lines of its own. Relaxed: changed by the owner of the
-/// frames, a hint to others.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(crate) struct FreeCount(AtomicU32);
-
-impl FreeCount {
-    pub(crate) fn get(&self) -> usize {
-        self.0.load(Ordering::Relaxed) as usize
-    }
-}
-
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct FreeFrames {
-    /// The number of the frame of the first bit.
-    first: u32,
-    count: Arc<FreeCount>,
+    len: usize,
     extents: Box<[Extent]>,
     /// What the last extent has if all its frames are free: it may have fewer.
     last: Extent,
@@ -105,15 +89,13 @@ fn longest_row(extent: Extent) -> (usize, usize) {
 }
 
 impl FreeFrames {
-    /// No free frame, of those from `first` on, of which there are `len`. Says in `count` how many
-    /// are free.
-    pub(crate) fn new(first: u32, len: usize, count: Arc<FreeCount>) -> Self {
-        let extents = len.div_ceil(EXTENT);
+    /// No free frame, of this many.
+    pub(crate) fn new(frames: usize) -> Self {
+        let extents = frames.div_ceil(EXTENT);
         Self {
-            first,
-            count,
+            len: 0,
             extents: vec![0; extents].into_boxed_slice(),
-            last: Extent::MAX >> (extents * EXTENT - len),
+            last: Extent::MAX >> (extents * EXTENT - frames),
             whole: Set::new(extents),
             loose: Set::new(extents),
             broken: 0,
@@ -122,17 +104,12 @@ impl FreeFrames {
 
     /// The number of free frames.
     pub(crate) fn len(&self) -> usize {
-        self.count.get()
-    }
-
-    fn set_len(&self, len: usize) {
-        self.count.0.store(len as u32, Ordering::Relaxed);
+        self.len
     }
 
     /// Where a frame's bit is.
-    fn locate(&self, frame: FrameId) -> (usize, usize) {
-        let number = (frame.0 - self.first) as usize;
-        (number / EXTENT, number % EXTENT)
+    fn locate(frame: FrameId) -> (usize, usize) {
+        (frame.index() / EXTENT, frame.index() % EXTENT)
     }
 
     fn store(&mut self, at: usize, extent: Extent) {
@@ -151,7 +128,7 @@ impl FreeFrames {
     pub(crate) fn push_all(&mut self, claims: impl IntoIterator<Item = Claim>) {
         let (mut last, mut bits): (usize, Extent) = (0, 0);
         for claim in claims {
-            let (at, bit_at) = self.locate(claim.into_frame());
+            let (at, bit_at) = Self::locate(claim.into_frame());
             if at != last {
                 self.put(last, bits);
                 (last, bits) = (at, 0);
@@ -165,7 +142,7 @@ impl FreeFrames {
         debug_assert_eq!(self.extents[at] & bits, 0, "a frame is freed once");
         if bits != 0 {
             self.store(at, self.extents[at] | bits);
-            self.set_len(self.len() + bits.count_ones() as usize);
+            self.len += bits.count_ones() as usize;
         }
     }
 
@@ -174,14 +151,14 @@ impl FreeFrames {
         let mask = (Extent::MAX >> (EXTENT - len)) << from;
         debug_assert_eq!(self.extents[at] & mask, mask);
         self.store(at, self.extents[at] & !mask);
-        self.set_len(self.len() - len);
-        let first = self.first + (at * EXTENT + from) as u32;
+        self.len -= len;
+        let first = (at * EXTENT + from) as u32;
         (first..first + len as u32).map(|id| Claim::of_empty(FrameId(id)))
     }
 
     /// Up to `most` neighbours, where they are missed least.
     fn pop_some(&mut self, most: usize) -> Option<impl Iterator<Item = Claim> + use<>> {
-        if self.len() == 0 {
+        if self.len == 0 {
             return None;
         }
         let Self { whole, loose, .. } = self;
@@ -204,13 +181,13 @@ impl FreeFrames {
     }
 
     pub(crate) fn has(&self, frame: FrameId) -> bool {
-        let (at, bit_at) = self.locate(frame);
+        let (at, bit_at) = Self::locate(frame);
         self.extents[at] >> bit_at & 1 == 1
     }
 
     /// This very frame, if it is free.
     pub(crate) fn pop_this(&mut self, frame: FrameId) -> Option<Claim> {
-        let (at, bit_at) = self.locate(frame);
+        let (at, bit_at) = Self::locate(frame);
         self.has(frame).then(|| self.take(at, bit_at, 1).next())?
     }
 
@@ -245,9 +222,9 @@ mod tests {
 
     use super::*;
 
-    fn all_free(first: u32, len: usize) -> FreeFrames {
-        let mut free = FreeFrames::new(first, len, Arc::default());
-        (first..first + len as u32).for_each(|id| free.push(Claim::of_empty(FrameId(id))));
+    fn all_free(frames: usize) -> FreeFrames {
+        let mut free = FreeFrames::new(frames);
+        (0..frames as u32).for_each(|id| free.push(Claim::of_empty(FrameId(id))));
         free
     }
 
@@ -257,17 +234,17 @@ mod tests {
 
     #[test]
     fn single_frames_leave_whole_extents_alone() {
-        let mut free = all_free(10, 200);
+        let mut free = all_free(200);
         let singles: Vec<u32> = (0..20).map(|_| free.pop().unwrap().into_frame().0).collect();
-        assert_eq!(singles, (10..30).collect::<Vec<_>>());
+        assert_eq!(singles, (0..20).collect::<Vec<_>>());
         let mut run = Vec::new();
         free.pop_run(48, &mut run);
-        assert_eq!(ids(run), (42..90).collect::<Vec<_>>());
+        assert_eq!(ids(run), (32..80).collect::<Vec<_>>());
     }
 
     #[test]
     fn a_run_gets_whole_extents_then_the_longest_rows() {
-        let mut free = FreeFrames::new(0, 256, Arc::default());
+        let mut free = FreeFrames::new(256);
         let singles = (0..8).step_by(2);
         let extent = 96..112;
         for id in singles.chain(10..13).chain(extent.clone()) {
@@ -281,7 +258,7 @@ mod tests {
 
     #[test]
     fn short_runs_share_an_extent() {
-        let mut free = all_free(0, 64);
+        let mut free = all_free(64);
         (0..3).for_each(|id| assert_eq!(free.pop().unwrap().into_frame().0, id));
         let mut run = |wanted| {
             let mut run = Vec::new();
@@ -297,7 +274,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_a_set_of_frames(steps in prop::collection::vec((0..4_u8, 0..150_u32), 0..200)) {
-            let mut free = all_free(7, 150);
+            let mut free = all_free(150);
             let mut taken = std::collections::BTreeSet::new();
             for (step, number) in steps {
                 let mut out = Vec::new();
@@ -305,20 +282,20 @@ mod tests {
                     0 => out.extend(free.pop()),
                     1 => free.pop_run(number as usize, &mut out),
                     2 => {
-                        let frame = FrameId(7 + number);
+                        let frame = FrameId(number);
                         prop_assert_eq!(free.has(frame), !taken.contains(&frame.0));
                         out.extend(free.pop_this(frame));
                         prop_assert!(out.iter().all(|claim| claim.id() == frame));
                         prop_assert!(!free.has(frame));
                     }
-                    _ if taken.remove(&(7 + number)) => {
-                        free.push(Claim::of_empty(FrameId(7 + number)));
+                    _ if taken.remove(&number) => {
+                        free.push(Claim::of_empty(FrameId(number)));
                     }
                     _ => {}
                 }
                 prop_assert!(step != 1 || out.len() == (number as usize).min(150 - taken.len()));
                 for id in ids(out) {
-                    prop_assert!((7..157).contains(&id) && taken.insert(id));
+                    prop_assert!(id < 150 && taken.insert(id));
                 }
                 prop_assert_eq!(free.len(), 150 - taken.len());
                 for (at, extent) in free.extents.iter().enumerate() {

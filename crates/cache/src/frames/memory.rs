@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use unherd_sys::{Errno, HugePages, IoBuf, IoBufs, Map, NodeId, racy};
+use unherd_sys::{Errno, HugePages, IoBuf, IoBufs, Map, racy};
 
 use crate::frames::{Claim, Lent, Pin};
 use crate::page::{FrameId, PageNo};
@@ -33,25 +33,17 @@ pub(crate) struct RacyPage<'a> {
 }
 
 impl FrameMemory {
-    /// `page_bytes` is a power of two. Each of the nodes, if there are several, gives the memory of
-    /// this many frames in a row, the last that of all others. None is taken before
-    /// [`FrameMemory::take`].
+    /// `page_bytes` is a power of two. No memory is taken before [`FrameMemory::take`]; it comes
+    /// from all NUMA nodes in turn, if there are several.
     pub(crate) fn new(
         frames: usize,
         page_bytes: usize,
         huge_pages: HugePages,
-        (nodes, frames_each): (&[NodeId], usize),
     ) -> Result<Self, Errno> {
         let bytes = frames.checked_mul(page_bytes).ok_or(Errno::NOMEM)?;
         let map = Map::new(bytes, huge_pages)?;
-        if nodes.len() > 1 {
-            for (nth, node) in nodes.iter().enumerate() {
-                let (start, len) = (nth * frames_each * page_bytes, frames_each * page_bytes);
-                let end = if nth + 1 == nodes.len() { bytes } else { start + len };
-                // A node that refuses has no memory for us: that comes from elsewhere then.
-                let _ = map.bind(start..end, *node);
-            }
-        }
+        // Where that is refused it comes from wherever the kernel likes.
+        let _ = map.interleave();
         Ok(Self { map, frames, page_bytes, page_shift: page_bytes.trailing_zeros() })
     }
 
@@ -350,7 +342,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_and_its_neighbours_stay() {
         let (frames, mut claims) = Frames::new(2).unwrap();
-        let memory = FrameMemory::new(2, 512, HugePages::AsConfigured, (&[], 2)).unwrap();
+        let memory = FrameMemory::new(2, 512, HugePages::AsConfigured).unwrap();
         let key = PageKey { file: FileId(0), page: PageNo(0) };
         let pins: Vec<Pin> = [1u8, 2]
             .map(|fill| {

@@ -9,7 +9,7 @@ use unherd_sys::primitives::{Arc, AtomicUsize, Mutex, Ordering};
 
 use crate::frames::dirty_waiters::{BUSY, DirtyLimitWaiters};
 use crate::frames::waiters::FrameWaiters;
-use crate::frames::{Alarm, Claim, FrameMemory, Frames, Pin, Pools, UnavailableFrames};
+use crate::frames::{Alarm, Claim, FrameMemory, Frames, LockedPool, Pin, Pool, UnavailableFrames};
 use crate::group_commit::GroupCommit;
 use crate::page::FrameId;
 
@@ -17,7 +17,7 @@ use crate::page::FrameId;
 pub(crate) struct Supply {
     pub(crate) frames: Frames,
     pub(crate) memory: FrameMemory,
-    pub(crate) pools: Pools,
+    pub(crate) pool: LockedPool,
     pub(crate) waiters: FrameWaiters,
     pub(crate) dirty_waiters: DirtyLimitWaiters,
     /// None without an I/O thread: then there are no tasks.
@@ -30,7 +30,7 @@ pub(crate) struct Supply {
     latest_unavailable: Mutex<UnavailableFrames>,
     /// How many frames the cache has now. Relaxed: it bounds what may be dirty, or ahead.
     capacity: AtomicUsize,
-    /// How many of them are in no pool, as contiguous memory. Relaxed, as `capacity`.
+    /// How many of them are not in the pool, as contiguous memory. Relaxed, as `capacity`.
     given_out: AtomicUsize,
     /// How many it is to have, where it is shrinking; else very many. Relaxed, as `capacity`.
     aim: AtomicUsize,
@@ -46,7 +46,7 @@ impl Supply {
     pub(crate) fn new(
         (frames, claims): (Frames, Vec<Claim>),
         memory: FrameMemory,
-        pools: Pools,
+        pool: Pool,
         waits: Arc<WaitTable<WaitKey>>,
         reason: Reason,
         alarm: Option<Alarm>,
@@ -54,7 +54,7 @@ impl Supply {
         Self {
             frames,
             memory,
-            pools,
+            pool: LockedPool::new(pool),
             waiters: FrameWaiters::new(),
             dirty_waiters: DirtyLimitWaiters::default(),
             alarm,
@@ -96,12 +96,11 @@ impl Supply {
     /// Has `frames` frames more, if they can have memory; they are free.
     pub(crate) fn grow(&self, frames: usize) -> Result<(), Errno> {
         let mut absent = std::mem::take(&mut *self.absent.lock());
-        // In rows, and as many from each node.
-        absent.sort_unstable_by_key(|&frame| self.pools.number_in_pool(frame));
+        // In rows.
+        absent.sort_unstable_by_key(|frame| frame.0);
         let rest = absent.split_off(frames.min(absent.len()));
         *self.absent.lock() = rest;
-        let mut claims: Vec<Claim> = absent.into_iter().map(Claim::of_empty).collect();
-        claims.sort_unstable_by_key(|claim| claim.id().0);
+        let claims: Vec<Claim> = absent.into_iter().map(Claim::of_empty).collect();
         let taken = self.memory.take(&claims);
         match taken {
             Ok(()) => self.put_back(claims),
@@ -136,12 +135,12 @@ impl Supply {
 
     fn remove(&self, claims: &[Claim]) {
         self.waiters.set_frames(self.len());
-        claims.iter().for_each(|claim| self.pools.remove(claim));
+        claims.iter().for_each(|claim| self.pool.lock().remove(claim));
     }
 
     fn add(&self, claims: Vec<Claim>) {
         self.waiters.set_frames(self.len());
-        claims.into_iter().for_each(|claim| self.pools.add(claim));
+        claims.into_iter().for_each(|claim| self.pool.lock().add(claim));
     }
 
     /// Gives the memory of frames back that are not counted.
@@ -158,23 +157,17 @@ impl Supply {
     }
 
     /// The copy of a page takes the place of the page. The caller has both: the copy by a claim,
-    /// and the page, which is out of the index, by a pin, so its frame has no other page yet. In
-    /// the pool of another node the copy is a new page.
+    /// and the page, which is out of the index, by a pin, so its frame has no other page yet.
     pub(crate) fn note_copied(&self, from: &Pin, to: &Claim) {
-        let at = self.pools.of(from.id());
-        if at == self.pools.of(to.id()) {
-            let mut pool = self.pools.lock(at);
-            let (from, to) = (pool.number(from.id()), pool.number(to.id()));
-            pool.policy.transfer(from, to);
-        }
+        self.pool.lock().policy.transfer(from.id().0, to.id().0);
     }
 
     /// Frames that were just written back and could be evicted.
     pub(crate) fn note_written(&self, frames: &[FrameId]) {
-        for same in frames.chunk_by(|a, b| self.pools.of(*a) == self.pools.of(*b)) {
-            let mut pool = self.pools.lock(self.pools.of(same[0]));
+        if !frames.is_empty() {
+            let mut pool = self.pool.lock();
             let room = pool.written.capacity() - pool.written.len();
-            pool.written.extend(same.iter().take(room));
+            pool.written.extend(frames.iter().take(room));
         }
     }
 

@@ -1,11 +1,11 @@
 //! Frames for missing pages: free ones, or taken from pages that can be read again.
 //!
-//! Frames lie in a pool for each NUMA node (`pools.rs`). Which page is given up, the pool's policy
-//! says. It hears of each frame that leaves the free ones, and of each that comes back to them,
-//! under the pool's lock: so a frame with a page is known to it, and it is asked about no others
-//! for long. A frame that was handed to a waiter is admitted by that waiter. Pages are given up for
-//! runs and streams without that lock: their frames are isolated meanwhile, and the policy
-//! remembers the pages afterwards. A page that comes back before that counts as new.
+//! Frames lie in a pool (`pool.rs`). Which page is given up, its policy says. It hears of each
+//! frame that leaves the free ones, and of each that comes back to them, under the pool's lock: so
+//! a frame with a page is known to it, and it is asked about no others for long. A frame that was
+//! handed to a waiter is admitted by that waiter. Pages are given up for runs and streams without
+//! that lock: their frames are isolated meanwhile, and the policy remembers the pages afterwards. A
+//! page that comes back before that counts as new.
 //!
 //! Nothing is written here, and no file is known: a dirty page that stands in the way is named to
 //! the caller, and about a page that no flush has covered its file is asked (`FlushState`).
@@ -38,18 +38,6 @@ pub(crate) enum Found {
     Nothing,
 }
 
-impl Found {
-    /// The higher, the rather is it what a search over several pools has found.
-    fn rank(&self) -> u32 {
-        match self {
-            Self::Nothing => 0,
-            Self::ToWrite { has_failed: true, .. } => 1,
-            Self::ToWrite { has_failed: false, .. } => 2,
-            Self::Frame { .. } => 3,
-        }
-    }
-}
-
 /// What the policy sees in a frame's word.
 fn look(word: Word) -> Look {
     let page = match word.state() {
@@ -70,22 +58,18 @@ fn look(word: Word) -> Look {
     Look::Idle { uses: word.uses(), page }
 }
 
-/// The frames of a pool, as its policy may see them.
-struct PolicyView<'a> {
-    frames: &'a Frames,
-    first: FrameId,
-}
+/// The frames, as the policy may see them.
+struct PolicyView<'a>(&'a Frames);
 
 impl policy::Frames for PolicyView<'_> {
     fn look(&mut self, frame: u32) -> Look {
-        look(self.frames.word(FrameId(self.first.0 + frame)))
+        look(self.0.word(FrameId(frame)))
     }
 
     fn forget(&mut self, frame: u32, uses: Uses) {
-        let frame = FrameId(self.first.0 + frame);
         match uses {
-            Uses::One => self.frames.forget_latest_use(frame),
-            Uses::All => self.frames.forget_uses(frame),
+            Uses::One => self.0.forget_latest_use(FrameId(frame)),
+            Uses::All => self.0.forget_uses(FrameId(frame)),
         }
     }
 }
@@ -131,13 +115,10 @@ impl Pages {
 
     /// An empty frame, for no page yet, if one can be had without a write-back.
     fn try_take_any_frame(&self) -> Option<Claim> {
-        let pools = &self.supply.pools;
-        (0..pools.count()).find_map(|at| {
-            let mut pool = pools.lock(at);
-            let mut search = pool.begin_long_search();
-            let free = pool.free.pop();
-            free.or_else(|| self.evict_one(&mut pool, &mut search))
-        })
+        let mut pool = self.supply.pool.lock();
+        let mut search = pool.begin_long_search();
+        let free = pool.free.pop();
+        free.or_else(|| self.evict_one(&mut pool, &mut search))
     }
 
     /// Gives an empty frame to a waiter, or to the free ones.
@@ -154,7 +135,7 @@ impl Pages {
                 None => return,
             }
         }
-        self.supply.pools.push_free(claim);
+        self.supply.pool.lock().push_free(claim);
         self.notify_frame_waiters(1);
     }
 
@@ -169,31 +150,34 @@ impl Pages {
         Ok(before)
     }
 
-    /// Looks for a frame once, for the page, in all pools.
+    /// Looks for a frame once, for the page.
     pub(crate) fn search(&self, key: PageKey) -> Found {
-        let mut best = Found::Nothing;
-        for at in self.supply.pools.in_order() {
-            let found = self.search_pool(at, key);
-            if matches!(found, Found::Frame { .. }) {
-                return found;
-            }
-            if found.rank() > best.rank() {
-                best = found;
-            }
+        let mut pool = self.supply.pool.lock();
+        let mut search = pool.begin_search();
+        let claim = pool.free.pop().or_else(|| self.evict_one(&mut pool, &mut search));
+        if let Some(claim) = &claim {
+            pool.admit([(claim.id(), key)], false);
         }
-        best
+        let (dirty, candidate) = (search.dirty().map(FrameId), search.candidate().map(FrameId));
+        match (claim, candidate) {
+            (Some(claim), _) => Found::Frame { claim, dirty },
+            (None, Some(frame)) => Found::ToWrite { frame, has_failed: dirty.is_none() },
+            (None, None) => Found::Nothing,
+        }
     }
 
     /// Up to `wanted` empty frames, for neighbouring pages from `key` on, if they can be taken
     /// without a write-back, and nobody waits for a frame; neighbours in memory, if there are any.
+    /// Pages that are read `once` are not to stay because they were read once before.
     ///
     /// Gives a dirty page that was met, too.
     pub(crate) fn try_take_run(
         &self,
         key: PageKey,
         wanted: usize,
+        once: bool,
     ) -> (Vec<Claim>, Option<FrameId>) {
-        self.take_for_pages(key, wanted, |pool| wanted.saturating_sub(pool.free.len()))
+        self.take_for_pages(key, wanted, once, |pool| wanted.saturating_sub(pool.free.len()))
     }
 
     /// As [`Pages::try_take_run`], for pages of a stream: if no extent is free as a whole, one is
@@ -203,72 +187,69 @@ impl Pages {
         key: PageKey,
         wanted: usize,
     ) -> (Vec<Claim>, Option<FrameId>) {
-        self.take_for_pages(key, wanted, |pool| {
+        self.take_for_pages(key, wanted, false, |pool| {
             let has_few_free = pool.free_soon() + EXTENT <= pool.len() / 8;
             if has_few_free && !pool.free.has_row(wanted) { EXTENT } else { 0 }
         })
     }
 
     /// Up to `wanted` frames for neighbouring pages, if nobody waits for one: free ones, and those
-    /// of as many pages as `to_evict` says, while no other pool has free ones.
+    /// of as many pages as `to_evict` says.
     fn take_for_pages(
         &self,
         key: PageKey,
         wanted: usize,
+        once: bool,
         to_evict: impl FnOnce(&mut Pool) -> usize,
     ) -> (Vec<Claim>, Option<FrameId>) {
         if self.supply.waiters.count() > 0 {
             return (Vec::new(), None);
         }
-        let pools = &self.supply.pools;
-        let at = pools.first();
         let mut claims = Vec::with_capacity(wanted);
-        let mut pool = pools.lock(at);
-        let evicted = if pools.has_free_beside(at) { 0 } else { to_evict(&mut pool) };
-        let dirty = self.evict_run(at, pool, evicted, |pool| {
+        let mut pool = self.supply.pool.lock();
+        let evicted = to_evict(&mut pool);
+        let dirty = self.evict_run(pool, evicted, |pool| {
             pool.free.pop_run(wanted, &mut claims);
             let pages = (key.page.0..).map(|page| PageKey { page: PageNo(page), ..key });
-            pools.admit(pool, claims.iter().map(Claim::id).zip(pages));
+            pool.admit(claims.iter().map(Claim::id).zip(pages), once);
         });
         (claims, dirty)
     }
 
-    /// Up to `wanted` empty frames of a pool, for no page, if they can be taken without a
-    /// write-back: also if somebody waits for a frame, or other pools have free ones.
+    /// Up to `wanted` empty frames, for no page, if they can be taken without a write-back: also if
+    /// somebody waits for a frame.
     ///
     /// Gives a dirty page that was met, too.
-    pub(crate) fn take_from_pool(&self, at: usize, wanted: usize) -> (Vec<Claim>, Option<FrameId>) {
+    pub(crate) fn take_from_pool(&self, wanted: usize) -> (Vec<Claim>, Option<FrameId>) {
         let mut claims = Vec::with_capacity(wanted);
-        let pool = self.supply.pools.lock(at);
+        let pool = self.supply.pool.lock();
         let evicted = wanted.saturating_sub(pool.free.len());
-        let dirty = self.evict_run(at, pool, evicted, |pool| {
+        let dirty = self.evict_run(pool, evicted, |pool| {
             pool.free.pop_run(wanted, &mut claims);
         });
         (claims, dirty)
     }
 
-    /// Of the frames of a row in the pool, takes those that are free, and those whose pages can be
-    /// given up without a write-back, however much they are used; for no page. Gives how many
-    /// pages were given up, too.
-    pub(crate) fn take_row(&self, at: usize, row: Range<u32>) -> (Vec<Claim>, usize) {
-        let pools = &self.supply.pools;
+    /// Of the frames of a row, takes those that are free, and those whose pages can be given up
+    /// without a write-back, however much they are used; for no page. Gives how many pages were
+    /// given up, too.
+    pub(crate) fn take_row(&self, row: Range<u32>) -> (Vec<Claim>, usize) {
         let mut claims = Vec::with_capacity(row.len());
         let frames = row.map(FrameId);
         {
-            let mut pool = pools.lock(at);
+            let mut pool = self.supply.pool.lock();
             claims.extend(frames.clone().filter_map(|frame| pool.free.pop_this(frame)));
         }
         let free = claims.len();
         let evictable = frames.filter(|frame| self.frames().word(*frame).is_evictable());
         let pages: Vec<_> = evictable.map(|frame| (frame, self.frames().key(frame))).collect();
         self.try_evict(&pages, &mut |claim| claims.push(claim));
-        let mut pool = pools.lock(at);
-        self.note_evicted(&mut pool, &claims[free..]);
+        self.note_evicted(&mut self.supply.pool.lock(), &claims[free..]);
         let evicted = claims.len() - free;
         (claims, evicted)
     }
 
-    /// Frees `wanted` frames of the pool or more, as far as that can be done without a write-back,
+    /// Frees `wanted` frames or more, as far as that can be done without a write-back,
     /// with their neighbours where those would go soon as well; then lets `take` have them. Gives a
     /// dirty page that was met.
     ///
@@ -277,7 +258,6 @@ impl Pages {
     /// else meanwhile; one that `written` names another may try as well, and one of them has it.
     fn evict_run<'a>(
         &'a self,
-        at: usize,
         mut pool: PoolGuard<'a>,
         wanted: usize,
         take: impl FnOnce(&mut Pool),
@@ -302,7 +282,7 @@ impl Pages {
             tests::while_unlocked();
             let before = claims.len();
             self.try_evict(&chosen, &mut |claim| claims.push(claim));
-            pool = self.supply.pools.lock(at);
+            pool = self.supply.pool.lock();
             self.note_evicted(&mut pool, &claims[before..]);
             let evicted = claims.len() - before;
             pool.end_isolation(&chosen, evicted);
@@ -312,7 +292,7 @@ impl Pages {
         // Not before: others would take them, and leave the run in pieces.
         pool.end_withholding(claims.len());
         pool.free.push_all(claims);
-        let dirty = search.dirty().map(|number| pool.frame(number));
+        let dirty = search.dirty().map(FrameId);
         take(&mut pool);
         let free = pool.free.len();
         drop(pool);
@@ -346,9 +326,7 @@ impl Pages {
     /// Whether the page of the frame may be given up before its turn.
     fn may_go_early(&self, pool: &Pool, frame: FrameId) -> bool {
         let word = self.frames().word(frame);
-        word.is_evictable()
-            && !word.is_unread()
-            && pool.policy.may_go_early(pool.number(frame), word.uses())
+        word.is_evictable() && !word.is_unread() && pool.policy.may_go_early(frame.0, word.uses())
     }
 
     /// Gives up those of the pages that are there, are clean, were used, and may go before their
@@ -357,46 +335,26 @@ impl Pages {
     /// Not those that no flush has covered: should that fail, they would be lost for want of
     /// nothing.
     pub(crate) fn give_up_early(&self, pages: impl Iterator<Item = PageKey>) {
-        let pools = &self.supply.pools;
         // A frame may be another page's by now: each is looked at again with its shard locked.
         let guess = |key| Some((self.index.lookup(key)?, key));
         let is_clean = |page: &(FrameId, _)| self.frames().word(page.0).state() == State::Clean;
         let pages: Vec<_> = pages.filter_map(guess).filter(is_clean).collect();
-        for same in pages.chunk_by(|a, b| pools.of(a.0) == pools.of(b.0)) {
-            let at = pools.of(same[0].0);
-            let chosen: Vec<_> = {
-                let pool = pools.lock(at);
-                same.iter().copied().filter(|(frame, _)| self.may_go_early(&pool, *frame)).collect()
-            };
-            let mut claims = Vec::with_capacity(chosen.len());
-            self.try_evict(&chosen, &mut |claim| claims.push(claim));
-            if !claims.is_empty() {
-                let freed = claims.len();
-                let mut pool = pools.lock(at);
-                claims.into_iter().for_each(|claim| pool.push_free(claim));
-                drop(pool);
-                self.notify_frame_waiters(freed);
-            }
+        let chosen: Vec<_> = {
+            let pool = self.supply.pool.lock();
+            pages.into_iter().filter(|(frame, _)| self.may_go_early(&pool, *frame)).collect()
+        };
+        let mut claims = Vec::with_capacity(chosen.len());
+        self.try_evict(&chosen, &mut |claim| claims.push(claim));
+        if !claims.is_empty() {
+            let freed = claims.len();
+            let mut pool = self.supply.pool.lock();
+            claims.into_iter().for_each(|claim| pool.push_free(claim));
+            drop(pool);
+            self.notify_frame_waiters(freed);
         }
     }
 
-    fn search_pool(&self, at: usize, key: PageKey) -> Found {
-        let mut pool = self.supply.pools.lock(at);
-        let mut search = pool.begin_search();
-        let claim = pool.free.pop().or_else(|| self.evict_one(&mut pool, &mut search));
-        if let Some(claim) = &claim {
-            self.supply.pools.admit(&mut pool, [(claim.id(), key)]);
-        }
-        let candidate = |number: Option<u32>| number.map(|number| pool.frame(number));
-        let (dirty, candidate) = (candidate(search.dirty()), candidate(search.candidate()));
-        match (claim, candidate) {
-            (Some(claim), _) => Found::Frame { claim, dirty },
-            (None, Some(frame)) => Found::ToWrite { frame, has_failed: dirty.is_none() },
-            (None, None) => Found::Nothing,
-        }
-    }
-
-    /// Takes a frame of the pool from its page.
+    /// Takes a frame from its page.
     fn evict_one(&self, pool: &mut Pool, search: &mut Search) -> Option<Claim> {
         let mut claim = None;
         while claim.is_none() {
@@ -417,10 +375,10 @@ impl Pages {
             debug_assert_eq!(self.frames().word(claim.id()).state(), State::Empty);
             (claim.id(), self.frames().key(claim.id()))
         };
-        self.supply.pools.evicted(pool, claims.iter().map(page));
+        pool.evicted(claims.iter().map(page));
     }
 
-    /// A frame of the pool whose page is to be given up next; none at the end of the search.
+    /// A frame whose page is to be given up next; none at the end of the search.
     fn propose(&self, pool: &mut Pool, search: &mut Search) -> Option<FrameId> {
         while let Some(frame) = pool.written.pop() {
             let word = self.frames().word(frame);
@@ -428,10 +386,9 @@ impl Pages {
                 return Some(frame);
             }
         }
-        let mut seen = PolicyView { frames: self.frames(), first: pool.frame(0) };
-        let found = pool.policy.propose(search, &mut seen);
+        let found = pool.policy.propose(search, &mut PolicyView(self.frames()));
         pool.note_search(search, found.is_some());
-        Some(pool.frame(found?))
+        found.map(FrameId)
     }
 
     /// Takes frames from their pages, where these are still there, can be read again and are used

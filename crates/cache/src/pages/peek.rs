@@ -13,7 +13,7 @@ use unherd_sys::racy;
 use crate::frames::{OptimisticRead, RacyPage, Word};
 use crate::page::PageKey;
 use crate::pages::Pages;
-use crate::stats::{Count, Tick};
+use crate::stats::Count;
 
 /// Loads after which a look asks whether it still is worth while.
 const FUEL: u32 = 64;
@@ -173,14 +173,14 @@ impl Pages {
         // What panics over torn bytes is not the caller's fault: it is called again.
         let seen = catch_unwind(AssertUnwindSafe(|| look(&peek)));
         if !begun.is_unchanged() {
-            self.counters.tick(Tick::PeekRetries, &self.fork);
+            self.counters.tick(Count::PeekRetries, &self.fork);
             return Seen::Torn;
         }
         match seen {
             Ok(seen) => {
                 let was_unread = seen.is_ok() && self.note_use(begun, false);
                 if seen.is_ok() {
-                    self.counters.tick(Tick::Peeks, &self.fork);
+                    self.counters.tick(Count::Peeks, &self.fork);
                 }
                 Seen::Whole { seen, was_unread }
             }
@@ -222,10 +222,10 @@ impl Pages {
         let is_copied =
             if begun.is_unread() { page.copy_once_to(at, to) } else { page.copy_to(at, to) };
         if is_copied && begun.is_unchanged() {
-            self.counters.tick(Tick::CopiesOut, &self.fork);
+            self.counters.tick(Count::CopiesOut, &self.fork);
             return if self.note_use(begun, goes_on) { Copied::Unread } else { Copied::Page };
         }
-        self.counters.tick(Tick::PeekRetries, &self.fork);
+        self.counters.tick(Count::PeekRetries, &self.fork);
         Copied::Nothing
     }
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use unherd_sys::Topology;
 use unherd_sys::primitives::Arc;
 use unherd_testkit::{Failure, FaultPlan, Seed, SimDevice};
 
@@ -15,7 +14,6 @@ const AN_HOUR: Duration = Duration::from_secs(3600);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
     pub(super) io: Io,
-    pub(super) nodes: u32,
     pub(super) frames: usize,
     /// Pages of each file.
     pub(super) pages: u64,
@@ -52,7 +50,6 @@ impl Plan {
         let actors = 2 + seed.below(3) as usize;
         let plan = Self {
             io: if seed.below(3) == 0 { Io::Blocking } else { Io::Queued },
-            nodes: if seed.coin() { 1 } else { 2 + seed.below(2) as u32 },
             frames,
             pages,
             hot_pages,
@@ -89,7 +86,6 @@ impl Plan {
         Cache::builder()
             .device(device)
             .io(self.io)
-            .topology(Topology::of(self.nodes))
             .page_size(PAGE_BYTES)
             .capacity(self.frames * PAGE_BYTES)
             .filtered(self.is_filtered)

@@ -15,15 +15,11 @@ use std::cell::Cell;
 use unherd_sys::ForkMark;
 use unherd_sys::primitives::{AtomicU64, Mutex, Ordering};
 
-/// What threads count for themselves.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Tick {
-    Peeks,
-    PeekRetries,
-    CopiesOut,
-}
+use crate::stats::Count;
 
-pub(crate) const TICKS: usize = Tick::CopiesOut as usize + 1;
+/// What threads count for themselves is among the first of all counts. (Hits are counted elsewhere
+/// again, and have a place here for nothing.)
+pub(crate) const TICKS: usize = Count::PeekRetries as usize + 1;
 
 /// Caches that have rows, at a time.
 const CACHES: usize = 64;
@@ -100,20 +96,20 @@ impl Rows {
 
     /// Counts one more; false if the caller must count it elsewhere. `fork` is of the cache.
     #[inline]
-    pub(super) fn tick(&self, tick: Tick, fork: &ForkMark) -> bool {
+    pub(super) fn tick(&self, count: Count, fork: &ForkMark) -> bool {
         match MINE.get() {
             Some(slot) if self.number < CACHES => {
-                let count = &slot.0[self.number][tick as usize];
+                let cell = &slot.0[self.number][count as usize];
                 // Nobody else writes it, so this needs no read-modify-write.
-                count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+                cell.store(cell.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
                 true
             }
-            _ => self.tick_slow(tick, fork),
+            _ => self.tick_slow(count, fork),
         }
     }
 
     #[cold]
-    fn tick_slow(&self, tick: Tick, fork: &ForkMark) -> bool {
+    fn tick_slow(&self, count: Count, fork: &ForkMark) -> bool {
         // A thread of the parent may have had the lock of the slots at the fork.
         if fork.is_forked() {
             return false;
@@ -126,7 +122,7 @@ impl Rows {
                 MINE.set(Some(slot));
             }
         });
-        taken.is_ok() && self.number < CACHES && self.tick(tick, fork)
+        taken.is_ok() && self.number < CACHES && self.tick(count, fork)
     }
 
     pub(super) fn read(&self) -> [u64; TICKS] {
@@ -171,14 +167,14 @@ mod tests {
                 for _ in 0..4 {
                     scope.spawn(|| {
                         for _ in 0..100 {
-                            assert!(first.tick(Tick::Peeks, &fork));
-                            assert!(second.tick(Tick::CopiesOut, &fork));
+                            assert!(first.tick(Count::Peeks, &fork));
+                            assert!(second.tick(Count::CopiesOut, &fork));
                         }
                     });
                 }
             });
         }
-        assert_eq!((first.read(), second.read()), ([1200, 0, 0], [0, 0, 1200]));
+        assert_eq!((first.read(), second.read()), ([0, 1200, 0, 0], [0, 0, 1200, 0]));
         let number = first.number;
         drop(first);
         let mut next = Vec::new();
@@ -205,7 +201,7 @@ mod tests {
         if pid == 0 {
             // SAFETY: a signal that is not handled ends the child.
             unsafe { libc::alarm(10) };
-            let is_counted = rows.tick(Tick::Peeks, &fork);
+            let is_counted = rows.tick(Count::Peeks, &fork);
             // SAFETY: ends the child without running what belongs to the parent.
             unsafe { libc::_exit(i32::from(is_counted)) };
         }
@@ -220,11 +216,11 @@ mod tests {
     fn caches_beyond_the_last_number_count_elsewhere() {
         let many: Vec<Rows> = (0..=CACHES).map(|_| Rows::new()).collect();
         let fork = ForkMark::new().unwrap();
-        let counted = many.iter().filter(|rows| rows.tick(Tick::Peeks, &fork)).count();
+        let counted = many.iter().filter(|rows| rows.tick(Count::Peeks, &fork)).count();
         assert!(counted < many.len());
         for rows in &many {
             let own = u64::from(rows.number < CACHES);
-            assert_eq!(rows.read(), [own, 0, 0]);
+            assert_eq!(rows.read(), [0, own, 0, 0]);
         }
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use unherd_cache::{Advice, Cache, Error, File, Io, PageNo};
 use unherd_sync::{Ledger, Reason};
+use unherd_sys::Errno;
 use unherd_sys::primitives::{AtomicBool, Ordering, thread};
-use unherd_sys::{Errno, Topology};
 use unherd_testkit::FaultPlan;
 
 use crate::scene::{BOTH, real_dir, sim, small, turn, writable};
@@ -54,14 +54,13 @@ fn what_is_written_survives_each_change_of_the_capacity() {
 }
 
 #[test]
-fn nodes_lose_and_get_frames_alike() {
+fn a_cache_shrinks_and_grows_in_turn() {
     let cache = small(300, PAGE)
         .max_capacity(600 * PAGE)
-        .topology(Topology::of(3))
         .device(sim(1, FaultPlan::default()))
         .build()
         .unwrap();
-    assert_eq!((cache.frame_pools(), cache.frames()), (3, 300));
+    assert_eq!(cache.frames(), 300);
     let file = cache.open("f", writable()).unwrap();
     for frames in [600, 5, 599, 300] {
         cache.resize(frames * PAGE).unwrap();

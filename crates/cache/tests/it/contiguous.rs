@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use unherd_cache::{Advice, Cache, ContiguousFrames, Error, File, Io, PageNo};
 use unherd_sync::{Ledger, Reason};
+use unherd_sys::Errno;
 use unherd_sys::primitives::{AtomicBool, Ordering, thread};
-use unherd_sys::{Errno, Topology};
 use unherd_testkit::{FaultPlan, Seed};
 
 use crate::scene::{BOTH, sim, small, turn, writable};
@@ -289,20 +289,6 @@ fn only_frames_that_are_there_are_given() {
     let pins = ONE_OF_EACH.map(|page| file.page(PageNo(page)).unwrap());
     assert_eq!(obstacles(&cache), [8, 0, 0]);
     drop(pins);
-}
-
-#[test]
-fn a_row_lies_in_one_pool() {
-    let cache = small(300, PAGE).topology(Topology::of(3)).build().unwrap();
-    assert_eq!(cache.frame_pools(), 3);
-    let mut pieces: Vec<_> = (0..2).map(|_| cache.alloc_contiguous(ORDER).unwrap()).collect();
-    pieces.iter_mut().for_each(use_up);
-    // The first frame of the second pool is number 100.
-    let base = pieces.iter().map(|piece| piece.as_ptr().addr()).min().unwrap();
-    for piece in &pieces {
-        let first = (piece.as_ptr().addr() - base) / PAGE;
-        assert_eq!(first / 100, (first + ROW - 1) / 100, "frame {first}");
-    }
 }
 
 /// A reader that finds all frames pinned or given out gets one of a piece. It has no deadline.

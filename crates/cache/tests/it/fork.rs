@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::task::Poll;
 
-use unherd_cache::{BuildError, Cache, Error, File, Io, MemoryFor, PageNo};
+use unherd_cache::{BuildError, Cache, Error, File, Io, PageNo};
 use unherd_sys::primitives::{AtomicBool, Ordering, thread};
 use unherd_testkit::{Content, Outcome, PageHistory, Seed, Stamp};
 
@@ -257,10 +257,10 @@ fn a_builder_that_gets_no_memory_says_for_what_and_how_much() {
     const INDEX_BYTES: usize = MANY * 16;
     let _turn = turn();
     for (more, what, bytes) in [
-        (PAGES_BYTES / 2, MemoryFor::Pages, PAGES_BYTES),
-        (PAGES_BYTES + FRAMES_BYTES / 2, MemoryFor::Frames, FRAMES_BYTES),
+        (PAGES_BYTES / 2, "the pages", PAGES_BYTES),
+        (PAGES_BYTES + FRAMES_BYTES / 2, "what is kept about frames", FRAMES_BYTES),
         // The heap is in need of some as well.
-        (PAGES_BYTES + FRAMES_BYTES + INDEX_BYTES * 3 / 4, MemoryFor::Index, INDEX_BYTES),
+        (PAGES_BYTES + FRAMES_BYTES + INDEX_BYTES * 3 / 4, "the index", INDEX_BYTES),
     ] {
         let code = in_child(|| {
             may_map_no_more_than(more);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::test_runner::Config;
 use unherd_cache::{Cache, CacheBuilder, Error, File, Io, OpenOptions};
 use unherd_sys::primitives::{Arc, Mutex, MutexGuard, thread};
-use unherd_sys::{Device, DirectDevice, Topology};
+use unherd_sys::{Device, DirectDevice};
 use unherd_testkit::{FaultPlan, Seed, SimDevice};
 
 pub(crate) const BOTH: [Io; 2] = [Io::Blocking, Io::Queued];
@@ -53,8 +53,7 @@ pub(crate) fn sim(seed: u64, plan: FaultPlan) -> Arc<SimDevice> {
     Arc::new(SimDevice::with_faults(Seed::new(seed), plan))
 }
 
-/// A cache of this many pages; one that runs out of frames says so soon. Frames are not shared out,
-/// so that tests do the same on machines of several nodes.
+/// A cache of this many pages; one that runs out of frames says so soon.
 pub(crate) fn small(frames: usize, page_bytes: usize) -> CacheBuilder {
     Cache::builder()
         .capacity(frames * page_bytes)
@@ -63,7 +62,6 @@ pub(crate) fn small(frames: usize, page_bytes: usize) -> CacheBuilder {
         .frame_wait(Duration::from_secs(5))
         // Tests that count transfers may take longer than pages may be dirty.
         .dirty_expire(Duration::MAX)
-        .topology(Topology::of(1))
 }
 
 pub(crate) fn writable() -> OpenOptions {

@@ -6,10 +6,10 @@
 //! before he began, nor what a change of the length has cut off. A page that is pinned is compared
 //! again when the pin ends.
 //!
-//! It goes in *epochs*, each with a new cache on a new simulated device: with each way of I/O, each
-//! policy and one to three nodes in turn, with late and reordered completions, and, in a test of
-//! its own, with transfers and flushes that fail. Then calls may fail; bytes may not be torn all
-//! the same. At the end of an epoch the bytes on the device are judged as well.
+//! It goes in *epochs*, each with a new cache on a new simulated device: with each way of I/O in
+//! turn, with late and reordered completions, and, in a test of its own, with transfers and flushes
+//! that fail. Then calls may fail; bytes may not be torn all the same. At the end of an epoch the
+//! bytes on the device are judged as well.
 //!
 //! A failure prints the seed of the run and of its epoch: with that in `UNHERD_SEED` the same
 //! operations run again, in other interleavings. `UNHERD_SOAK_OPERATIONS` says how many the long
@@ -23,8 +23,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use unherd_cache::{Cache, Error, File, Io, PageGuard, PageNo, Stats, Torn};
+use unherd_sys::Timestamp;
 use unherd_sys::primitives::{Arc, AtomicBool, AtomicU64, Ordering, thread};
-use unherd_sys::{Timestamp, Topology};
 use unherd_testkit::{
     Content, Failure, FaultPlan, Found, Outcome, PageHistory, PageRead, Seed, SimDevice, Stamp,
 };
@@ -101,25 +101,6 @@ fn any_kind(seed: &mut Seed) -> Kind {
         dice -= share;
     }
     unreachable!("the shares are ten thousand together")
-}
-
-/// How the cache of an epoch is built.
-#[derive(Debug, Clone, Copy)]
-struct Variant {
-    io: Io,
-    nodes: u32,
-}
-
-impl Variant {
-    const NODES_MAX: usize = 3;
-    /// This many epochs one after the other have all ways of I/O with all numbers of nodes.
-    const COUNT: u64 = (BOTH.len() * Self::NODES_MAX) as u64;
-
-    fn of(seed: &Seed) -> Self {
-        let number = seed.origin() as usize;
-        let nodes = 1 + (number / BOTH.len() % Self::NODES_MAX) as u32;
-        Self { io: BOTH[number % BOTH.len()], nodes }
-    }
 }
 
 /// What all threads of an epoch share.
@@ -494,7 +475,7 @@ fn device_with_files(seed: &mut Seed, faults: FaultPlan) -> Arc<SimDevice> {
 }
 
 /// One cache, one device; gives what was done, and what the cache counted.
-fn epoch(mut seed: Seed, variant: Variant, faults: FaultPlan, operations: u64) -> (Counts, Stats) {
+fn epoch(mut seed: Seed, io: Io, faults: FaultPlan, operations: u64) -> (Counts, Stats) {
     let _turn = turn();
     let may_fail = faults.read != Failure::default();
     let device = device_with_files(&mut seed, faults);
@@ -502,8 +483,7 @@ fn epoch(mut seed: Seed, variant: Variant, faults: FaultPlan, operations: u64) -
     let dirty_expire = if seed.coin() { Duration::from_millis(20) } else { Duration::MAX };
     let cache = small(FRAMES, PAGE_BYTES)
         .device(device.clone())
-        .io(variant.io)
-        .topology(Topology::of(variant.nodes))
+        .io(io)
         .frame_wait(Duration::from_secs(60))
         .dirty_expire(dirty_expire)
         .flush_behind(16 * PAGE_BYTES as u64)
@@ -511,7 +491,7 @@ fn epoch(mut seed: Seed, variant: Variant, faults: FaultPlan, operations: u64) -
         .unwrap();
     let files: Vec<File> =
         (0..FILES).map(|file| cache.open(path(file), writable()).unwrap()).collect();
-    let scene = Scene::new(&cache, &files, variant.io, may_fail);
+    let scene = Scene::new(&cache, &files, io, may_fail);
     let mut counts = Counts::default();
     thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
@@ -577,13 +557,13 @@ fn soak(name: &str, origin: u64, operations: u64, faults: fn(&mut Seed) -> Fault
     let began = Timestamp::now();
     let mut counts = Counts::default();
     let mut done_by_cache = done_by(Stats::default());
-    let epochs = operations.div_ceil(EPOCH).max(Variant::COUNT);
+    let epochs = operations.div_ceil(EPOCH).max(BOTH.len() as u64);
     for number in 0..epochs {
         let mut seed = Seed::new(origin.wrapping_add(number));
-        let variant = Variant::of(&seed);
-        say(format!("epoch {} of {epochs}, {variant:?}, UNHERD_SEED={seed}", number + 1));
+        let io = BOTH[seed.origin() as usize % BOTH.len()];
+        say(format!("epoch {} of {epochs}, {io:?}, UNHERD_SEED={seed}", number + 1));
         let faults = faults(&mut seed);
-        let (done, stats) = epoch(seed, variant, faults, operations / epochs);
+        let (done, stats) = epoch(seed, io, faults, operations / epochs);
         counts.iter_mut().zip(done).for_each(|(sum, n)| *sum += n);
         done_by_cache.iter_mut().zip(done_by(stats)).for_each(|((_, sum), (_, n))| *sum += n);
     }

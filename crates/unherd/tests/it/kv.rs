@@ -10,7 +10,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use store::{Store, Value};
-use unherd::{Cache, Io, Topology};
+use unherd::{Cache, Io};
 use unherd_testkit::{Failure, FaultPlan, Seed, SimDevice};
 
 const PAGE: usize = 512;
@@ -66,7 +66,7 @@ impl Expected {
 /// Opens the store and commits, up to the first fault; then the power fails.
 fn run(device: &Arc<SimDevice>, io: Io, plan: FaultPlan, expected: &mut Expected) {
     device.set_faults(plan);
-    let cache = Cache::builder().capacity(12 * PAGE).page_size(PAGE).topology(Topology::of(1));
+    let cache = Cache::builder().capacity(12 * PAGE).page_size(PAGE);
     let cache = cache.device(device.clone()).io(io).build().unwrap();
     if let Ok(store) = Store::open(&cache, "kv", 9, 1200) {
         expected.check(&store);
@@ -183,7 +183,7 @@ fn transactions_of_threads_survive_cuts() {
             let write = Failure::from(cut);
             device.set_faults(FaultPlan { write, yields_max: 20, ..FaultPlan::default() });
             let cache = Cache::builder().capacity(16 * PAGE).page_size(PAGE);
-            let cache = cache.device(device.clone()).topology(Topology::of(1)).build().unwrap();
+            let cache = cache.device(device.clone()).build().unwrap();
             let Ok(store) = Store::open(&cache, "kv", 9, 2000) else {
                 device.crash();
                 continue;

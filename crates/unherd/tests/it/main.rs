@@ -12,7 +12,7 @@ use unherd::device::{
 };
 use unherd::{
     BuildError, Cache, Deadline, Device, Direct, DirectDevice, Errno, Error, Io, OpenOptions,
-    PageNo, Topology,
+    PageNo,
 };
 
 /// The kernel's files, with syncs counted.
@@ -89,7 +89,7 @@ fn device_of_ones_own_needs_no_other_crate() {
     let directory = tempfile::tempdir().unwrap();
     let device = Arc::new(Counting { device: DirectDevice::new(), syncs: AtomicUsize::new(0) });
     let builder = Cache::builder().capacity(1 << 20).device(device.clone());
-    let cache = builder.topology(Topology::of(2)).io(Io::Queued).build().unwrap();
+    let cache = builder.io(Io::Queued).build().unwrap();
     let options = OpenOptions::new().write(true).create(true).direct(Direct::OrBuffered);
     let file = cache.open(directory.path().join("data"), options).unwrap();
     file.write_at(b"own", 0).unwrap();

@@ -1,4 +1,3 @@
-use unherd_sys::Topology;
 use unherd_testkit::{Seed, SimDevice};
 
 use super::*;
@@ -8,11 +7,11 @@ const PAGE: usize = 512;
 const FRAMES: usize = 4096;
 
 /// A cache that is full of clean pages.
-fn full(nodes: u32) -> Cache {
+fn full() -> Cache {
     let device = Arc::new(SimDevice::new(Seed::new(1)));
     device.put("f", &vec![1; FRAMES * PAGE]);
     let builder = Cache::builder().capacity(FRAMES * PAGE).page_size(PAGE).io(Io::Blocking);
-    let cache = builder.topology(Topology::of(nodes)).device(device).build().unwrap();
+    let cache = builder.device(device).build().unwrap();
     let file = cache.open("f", OpenOptions::new()).unwrap();
     let mut buf = vec![0; 64 * PAGE];
     for at in (0..FRAMES).step_by(64) {
@@ -23,24 +22,15 @@ fn full(nodes: u32) -> Cache {
 
 #[test]
 fn a_shrink_looks_at_all_frames_a_few_times_only() {
-    for (nodes, waits) in [(1, true), (2, false), (3, true)] {
-        let cache = full(nodes);
+    for waits in [true, false] {
+        let cache = full();
         let core = &cache.owner.core;
         // As a task that waits, and is not polled.
         let entered = waits.then(|| core.supply().waiters.enter());
         let before = core.supply().looks();
         cache.resize(FRAMES / 8 * PAGE).unwrap();
         let looks = core.supply().looks() - before;
-        assert!(looks <= 2, "{looks} looks with {nodes} nodes");
+        assert!(looks <= 2, "{looks} looks");
         drop(entered);
     }
-}
-
-#[test]
-fn each_node_loses_its_share() {
-    let cache = full(3);
-    cache.resize(FRAMES / 8 * PAGE).unwrap();
-    let pools = &cache.owner.core.supply().pools;
-    let lens: Vec<usize> = (0..3).map(|at| pools.lock(at).len()).collect();
-    assert!(lens.iter().all(|len| len.abs_diff(FRAMES / 24) <= 2), "{lens:?}");
 }

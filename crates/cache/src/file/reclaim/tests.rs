@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use unherd_sys::Topology;
 use unherd_sys::primitives::Arc;
 use unherd_testkit::{Seed, SimDevice};
 
@@ -26,7 +25,7 @@ fn read(file: &File, pages: std::ops::Range<u64>) {
 #[test]
 fn a_page_that_was_copied_keeps_its_place() {
     const HOT: u64 = 8;
-    let (cache, file) = open(64, 308, Cache::builder().topology(Topology::of(1)));
+    let (cache, file) = open(64, 308, Cache::builder());
     for _ in 0..3 {
         read(&file, 0..HOT);
     }
@@ -46,21 +45,10 @@ fn a_page_that_was_copied_keeps_its_place() {
 }
 
 #[test]
-fn frames_of_all_nodes_are_given_up_for_one_thread() {
-    let (_cache, file) = open(12, 40, Cache::builder().topology(Topology::of(3)));
-    read(&file, 0..12);
-    let pinned: Vec<_> = (20..32).map(|page| file.page(PageNo(page)).map(|_| ())).collect();
-    assert!(pinned.iter().all(Result::is_ok), "{pinned:?}");
-    let guards: Vec<_> = (0..12).map(|page| file.page(PageNo(page))).collect();
-    assert!(guards.iter().all(Result::is_ok), "{guards:?}");
-}
-
-/// Whichever pool the thread asks first: of half of the pages it is the other one.
-#[test]
-fn a_clean_page_of_any_node_is_given_up_before_a_dirty_one_is_written() {
+fn a_clean_page_is_given_up_before_a_dirty_one_is_written() {
     const FRAMES: u64 = 8;
     for clean in 0..FRAMES {
-        let (cache, file) = open(8, 40, Cache::builder().topology(Topology::of(2)));
+        let (cache, file) = open(8, 40, Cache::builder());
         read(&file, 0..FRAMES);
         // More pages than these may not be newer than the device.
         let other = (clean + 1) % FRAMES;
@@ -72,17 +60,6 @@ fn a_clean_page_of_any_node_is_given_up_before_a_dirty_one_is_written() {
         let stats = cache.stats();
         assert_eq!((stats.evictions, stats.write_transfers), (1, 0), "{clean} is clean");
     }
-}
-
-#[test]
-fn pages_that_nobody_wants_leave_the_other_nodes_too() {
-    let (cache, file) = open(8, 200, Cache::builder().topology(Topology::of(2)));
-    read(&file, 0..8);
-    // As many that each eighth is more than the other node has frames.
-    read(&file, 8..200);
-    let before = cache.stats().misses;
-    read(&file, 0..8);
-    assert_eq!(cache.stats().misses - before, 8);
 }
 
 #[test]
@@ -107,7 +84,7 @@ fn who_has_lost_and_is_overdue_is_first() {
 
     use super::OVERDUE_AFTER;
 
-    let (cache, file) = open(8, 40, Cache::builder().topology(Topology::of(1)));
+    let (cache, file) = open(8, 40, Cache::builder());
     let core = &cache.owner.core;
     let mut pins: Vec<_> = (0..8).map(|page| file.page(PageNo(page)).unwrap()).collect();
     let now = Timestamp::now();

@@ -104,24 +104,14 @@ impl S3Fifo {
         self.unlink(frame);
     }
 
-    /// The page in `from` is now in `to`: that takes its place. Nothing happens if there is none.
+    /// The page in `from` is now in another frame: in the same queue, behind all others, as it was
+    /// just written. Nothing happens if there is none.
     pub(crate) fn transfer(&mut self, from: u32, to: u32) {
-        let place = self.places[from as usize];
-        if place == Place::Nowhere || from == to {
-            return;
+        let place = self.unlink(from);
+        if place != Place::Nowhere {
+            self.unlink(to);
+            self.push(to, place);
         }
-        self.unlink(to);
-        let queue = match place {
-            Place::Small => &mut self.small,
-            Place::Main => &mut self.main,
-            _ => {
-                let place = self.unlink(from);
-                return self.push(to, place);
-            }
-        };
-        queue.replace(&mut self.links, from, to);
-        self.places[to as usize] = place;
-        self.places[from as usize] = Place::Nowhere;
     }
 
     /// Whether a page that was used so often may be given up before its turn, because the frame

@@ -79,7 +79,7 @@ fn who_searches_while_a_page_is_given_up_that_stays_is_told_of_it() {
             assert!(matches!(core.pages.search(key), Found::Nothing));
         })
     }));
-    assert!(core.pages.try_take_run(key, 2).0.is_empty());
+    assert!(core.pages.try_take_run(key, 2, false).0.is_empty());
     let seen = seen.get().expect("the pool was unlocked");
     assert_ne!(core.supply().waiters.idled(), seen, "its unpin may have come before");
 }
@@ -108,8 +108,8 @@ fn a_page_that_was_given_up_comes_back_to_the_main_queue() {
         Found::Frame { claim, .. } => vec![claim],
         _ => Vec::new(),
     };
-    let run: Take = |core, key| core.pages.try_take_run(key, 2 * EXTENT).0;
-    let row: Take = |core, _| core.pages.take_row(0, 0..2 * EXTENT as u32).0;
+    let run: Take = |core, key| core.pages.try_take_run(key, 2 * EXTENT, false).0;
+    let row: Take = |core, _| core.pages.take_row(0..2 * EXTENT as u32).0;
     for (way, take) in [("one", one), ("run", run), ("row", row)] {
         let (core, file) = full_cache(FRAMES);
         let key = |page| core.files.all()[0].key(PageNo(page));
@@ -127,8 +127,8 @@ fn a_page_that_was_given_up_comes_back_to_the_main_queue() {
         assert!(gone.contains(&0), "{way}: {gone:?}");
         for page in gone {
             drop(file.page(PageNo(page)).unwrap());
-            let pool = core.supply().pools.lock(0);
-            let is_small = pool.policy.may_go_early(pool.number(frame(page).unwrap()), 0);
+            let pool = core.supply().pool.lock();
+            let is_small = pool.policy.may_go_early(frame(page).unwrap().0, 0);
             assert!(!is_small, "{way}: page {page} is new again");
         }
     }
@@ -153,8 +153,8 @@ fn what_goes_early_is_clean_idle_and_new_when_it_comes_back() {
     assert_eq!(core.pages.stats().evictions, 1);
     drop(file.page(PageNo(gone)).unwrap());
     let is_small = |page| {
-        let pool = core.supply().pools.lock(0);
-        pool.policy.may_go_early(pool.number(frame(page).unwrap()), 0)
+        let pool = core.supply().pool.lock();
+        pool.policy.may_go_early(frame(page).unwrap().0, 0)
     };
     assert!(is_small(gone));
     // A waiter for a frame is told.
@@ -189,7 +189,7 @@ fn a_stream_keeps_no_frames_from_one_who_waits() {
             assert!(claim.is_some());
         }
         assert_eq!(has_looked.get(), has_waiter);
-        let left = core.supply().pools.lock(0).free.len();
+        let left = core.supply().pool.lock().free.len();
         assert_eq!(left, if has_waiter { EXTENT } else { 1 });
     }
 }
@@ -199,7 +199,7 @@ fn frames_in_hand(core: &Core) -> usize {
     let frames = core.frames();
     let empty = (0..core.supply().len() as u32).map(FrameId);
     let empty = empty.filter(|frame| frames.word(*frame).state() == State::Empty);
-    empty.filter(|frame| !core.supply().pools.lock(0).free.has(*frame)).count()
+    empty.filter(|frame| !core.supply().pool.lock().free.has(*frame)).count()
 }
 
 #[test]

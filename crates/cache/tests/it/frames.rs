@@ -1,21 +1,15 @@
-//! Frames of several NUMA nodes, which are invented.
+//! Who gets which frame.
 
 use std::time::Duration;
 
-use unherd_cache::{Cache, CacheBuilder, Error, File, Io, PageGuard, PageNo};
+use unherd_cache::{Cache, CacheBuilder, Error, File, PageGuard, PageNo};
 use unherd_sync::{Ledger, Reason};
-use unherd_sys::Topology;
-use unherd_sys::primitives::{Arc, Mutex, thread};
+use unherd_sys::primitives::{Mutex, thread};
 use unherd_testkit::{Failure, FaultPlan};
 
 use crate::scene::{BOTH, sim, small, turn, writable};
-use crate::threads::storm;
 
 const FRAMES: usize = 12;
-
-fn of_nodes(nodes: u32) -> CacheBuilder {
-    small(FRAMES, 512).topology(Topology::of(nodes))
-}
 
 fn pages(file: &File, range: std::ops::Range<u64>) -> Vec<PageGuard<'_>> {
     range.map(|page| file.page(PageNo(page)).unwrap()).collect()
@@ -30,18 +24,17 @@ fn open(builder: CacheBuilder) -> (Cache, File) {
 }
 
 #[test]
-fn a_thread_may_have_the_frames_of_all_nodes() {
+fn a_thread_may_have_all_frames() {
     let _turn = turn();
-    for (io, nodes) in BOTH.into_iter().flat_map(|io| [(io, 2), (io, 3)]) {
-        let builder = of_nodes(nodes).io(io).frame_wait(Duration::from_millis(20));
-        let (cache, file) = open(builder);
-        assert_eq!(cache.frame_pools(), nodes as usize);
+    for io in BOTH {
+        let builder = small(FRAMES, 512).io(io).frame_wait(Duration::from_millis(20));
+        let (_cache, file) = open(builder);
         // Free at first; then clean, and given up again.
         for first in [0, 20] {
             let guards = pages(&file, first..first + FRAMES as u64);
             match file.page(PageNo(39)).map(|_| ()) {
                 Err(Error::NoFrames { pinned: FRAMES, capacity: FRAMES, .. }) => {}
-                other => panic!("{nodes} nodes: {other:?}"),
+                other => panic!("{io:?}: {other:?}"),
             }
             drop(guards);
         }
@@ -56,9 +49,9 @@ fn a_thread_may_have_the_frames_of_all_nodes() {
 }
 
 #[test]
-fn those_who_wait_for_a_frame_get_one_of_any_node_in_the_order_of_their_coming() {
+fn those_who_wait_for_a_frame_get_one_in_the_order_of_their_coming() {
     let _turn = turn();
-    let (_cache, file) = open(of_nodes(3).frame_wait(Duration::from_secs(3600)));
+    let (_cache, file) = open(small(FRAMES, 512).frame_wait(Duration::from_secs(3600)));
     let mut guards = pages(&file, 0..FRAMES as u64);
     let before = Ledger::snapshot();
     let waits = || Ledger::snapshot().since(&before).reason(Reason::register("frame")).waits;
@@ -76,7 +69,6 @@ fn those_who_wait_for_a_frame_get_one_of_any_node_in_the_order_of_their_coming()
                 thread::yield_now();
             }
         }
-        // Of the three nodes in turn, as the guards lie.
         for served_before in 0..FRAMES {
             drop(guards.remove(guards.len() / 2));
             while served.lock().len() == served_before {
@@ -87,42 +79,17 @@ fn those_who_wait_for_a_frame_get_one_of_any_node_in_the_order_of_their_coming()
     assert_eq!(*served.lock(), (0..FRAMES as u64).collect::<Vec<_>>());
 }
 
+/// What could not be written is tried again only if there is nothing else.
 #[test]
-fn threads_of_several_nodes_on_few_frames_lose_none() {
-    let _turn = turn();
-    for (io, nodes) in [(Io::Blocking, 2), (Io::Queued, 3)] {
-        let device = sim(u64::from(nodes), FaultPlan::default());
-        let builder = small(24, 512).topology(Topology::of(nodes)).io(io);
-        let cache = builder.device(device.clone()).build().unwrap();
-        assert_eq!(cache.frame_pools(), nodes as usize);
-        let paths: Vec<_> = ["f", "g"].map(std::path::PathBuf::from).into();
-        storm(&cache, &paths, 400, false);
-        let file = cache.open("f", writable()).unwrap();
-        file.set_len(512 * 48).unwrap();
-        assert_eq!(pages(&file, 0..24).len(), 24, "a frame was lost");
-    }
-}
-
-/// A node that is not there has no memory to bind; that is no reason to fail.
-#[test]
-fn memory_comes_from_elsewhere_where_a_node_has_none() {
-    let cache = Cache::builder().capacity(4 << 20).topology(Topology::of(200));
-    let device = Arc::new(unherd_sys::DirectDevice::new());
-    assert_eq!(cache.device(device).build().unwrap().frame_pools(), 200);
-}
-
-/// What could not be written is tried again only if there is nothing else, on any node.
-#[test]
-fn a_page_whose_write_failed_is_written_again_after_the_dirty_ones_of_all_nodes() {
+fn a_page_whose_write_failed_is_written_again_after_the_dirty_ones() {
     let _turn = turn();
     let device = sim(32, FaultPlan::default());
     device.put("f", &[7; 512 * 64]);
-    let builder = small(8, 512).topology(Topology::of(2)).device(device.clone());
+    let builder = small(8, 512).device(device.clone());
     let cache = builder.build().unwrap();
     let file = cache.open("f", writable()).unwrap();
     device.put("g", &[7; 512 * 64]);
     let other = cache.open("g", writable()).unwrap();
-    // Of the pool of this thread, as long as it has free frames; then of the other.
     let pins = pages(&file, 0..3);
     file.write_at(&[1; 512], 3 * 512).unwrap();
     device.set_faults(FaultPlan { write: Failure::per_mille(1000), ..FaultPlan::default() });
@@ -141,17 +108,14 @@ fn a_page_whose_write_failed_is_written_again_after_the_dirty_ones_of_all_nodes(
 #[test]
 fn streams_give_nothing_up_beside_free_frames() {
     let _turn = turn();
-    for nodes in [2, 4] {
-        let device = sim(31, FaultPlan::default());
-        device.put("read", &[1; 512 * 1000]);
-        let builder = small(1024, 512).topology(Topology::of(nodes)).device(device);
-        let cache = builder.build().unwrap();
-        let written = cache.open("written", writable()).unwrap();
-        (0..1000).for_each(|page| written.write_all_at(&[1; 512], page * 512).unwrap());
-        assert_eq!(cache.stats().evictions, 0, "{nodes} nodes: written");
-        written.set_len(0).unwrap();
-        let read = cache.open("read", writable()).unwrap();
-        (0..1000).for_each(|page| drop(read.page(PageNo(page)).unwrap()));
-        assert_eq!(cache.stats().evictions, 0, "{nodes} nodes: read");
-    }
+    let device = sim(31, FaultPlan::default());
+    device.put("read", &[1; 512 * 1000]);
+    let cache = small(1024, 512).device(device).build().unwrap();
+    let written = cache.open("written", writable()).unwrap();
+    (0..1000).for_each(|page| written.write_all_at(&[1; 512], page * 512).unwrap());
+    assert_eq!(cache.stats().evictions, 0, "written");
+    written.set_len(0).unwrap();
+    let read = cache.open("read", writable()).unwrap();
+    (0..1000).for_each(|page| drop(read.page(PageNo(page)).unwrap()));
+    assert_eq!(cache.stats().evictions, 0, "read");
 }
