@@ -6,6 +6,7 @@
 #[cfg(not(loom))]
 mod alarm;
 pub(crate) mod dirty_waiters;
+mod event_count;
 mod frame;
 #[cfg(not(loom))]
 mod free;

@@ -39,7 +39,7 @@
 //!
 //! Excluded: a frame lies free while one waits for it that was in the queue before. Either the
 //! other chose that one, or the drop does; one that comes later than both finds the frame in its
-//! search, or that the count of idled frames has changed. Nor is a frame lost if nobody is next: it
+//! search, or that the epoch has changed. Nor is a frame lost if nobody is next: it
 //! is among the free ones. The races of a drop with the end of a read and of a drop with the wake
 //! of a page stand in `io/engine.rs` and in the wait table's `task.rs`.
 //!
@@ -227,7 +227,7 @@ impl Core {
         end: Timestamp,
     ) -> Option<Claim> {
         let waiters = &self.supply().waiters;
-        let _entered = waiters.enter();
+        let _entered = waiters.events.enter();
         let mut attempts = Attempts { key, end, woken: false };
         loop {
             let (seen, until) = match self.attempt(&mut attempts) {

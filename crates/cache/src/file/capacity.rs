@@ -102,10 +102,10 @@ fn shrink_by(core: &Core, frames: usize, capacity: usize) -> Result<(), Error> {
 /// many are held, or at the frame deadline.
 fn write_back_rest(core: &Core, left: usize) -> Result<(), Duration> {
     let waiters = &core.supply().dirty_waiters;
-    let _entered = waiters.enter();
+    let _entered = waiters.events.enter();
     let (began, mut waited) = (Timestamp::now(), Duration::ZERO);
     loop {
-        let seen = waiters.epoch();
+        let seen = waiters.events.epoch();
         if write_back_to(core, left) {
             return Ok(());
         }

@@ -122,8 +122,8 @@ impl Core {
         debug_assert!(!pages.clone().take(count).any(|page| file.holds.lock().has(page)));
         self.supply().note_dirty();
         claims.into_iter().for_each(|claim| self.frames().publish(claim, state));
-        let is_frame_wanted = !self.supply().waiters.is_empty_after_rmw();
-        let is_page_wanted = !self.supply().dirty_waiters.is_empty_after_rmw();
+        let is_frame_wanted = !self.supply().waiters.events.is_empty_after_rmw();
+        let is_page_wanted = !self.supply().dirty_waiters.events.is_empty_after_rmw();
         self.pages.wake_pages(pages.take(count).map(|page| file.key(page)));
         if is_frame_wanted {
             self.pages.notify_frame_waiters(count);
@@ -168,9 +168,9 @@ impl Core {
         }
         self.frames().publish(claim, state);
         drop(holds);
-        let is_frame_wanted = !self.supply().waiters.is_empty_after_rmw();
+        let is_frame_wanted = !self.supply().waiters.events.is_empty_after_rmw();
         let is_dirty = matches!(state, State::Dirty | State::Failed);
-        let is_page_wanted = is_dirty && !self.supply().dirty_waiters.is_empty_after_rmw();
+        let is_page_wanted = is_dirty && !self.supply().dirty_waiters.events.is_empty_after_rmw();
         self.pages.wake_page_after_rmw(key);
         if is_frame_wanted {
             self.pages.notify_frame_waiters(1);

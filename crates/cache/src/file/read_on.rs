@@ -184,7 +184,7 @@ impl Core {
                     continue;
                 }
                 let first = PageNo(at);
-                if self.supply().waiters.count() > 0 {
+                if self.supply().waiters.events.count() > 0 {
                     return;
                 }
                 let claims = self.try_take_run(file, at, missing);

@@ -113,7 +113,7 @@ impl Core {
             rest.reverse();
             file.write_streams.lock().put_frames(at, key.page.0 + most as u64, rest);
             // The fence that this has is the one that counts.
-            if !self.supply().waiters.is_empty() {
+            if !self.supply().waiters.events.is_empty() {
                 self.files.give_back_preallocated(file, &self.pages);
             }
         }
@@ -172,7 +172,7 @@ impl Core {
         began: Timestamp,
         end: Timestamp,
     ) -> Option<Claim> {
-        let _entered = self.supply().waiters.enter();
+        let _entered = self.supply().waiters.events.enter();
         let mut attempts = Attempts { key, end, woken: false };
         let mut was_woken = false;
         loop {
@@ -210,7 +210,7 @@ impl Core {
     /// caller has entered the waiters.
     pub(crate) fn attempt(&self, attempts: &mut Attempts) -> Attempt {
         loop {
-            let seen = self.supply().waiters.idled();
+            let seen = self.supply().waiters.events.epoch();
             let (mut until, mut throttled) = (attempts.end, None);
             let found = self.pages.search(attempts.key);
             // Before anything is written for a frame.

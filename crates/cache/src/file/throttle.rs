@@ -54,10 +54,10 @@ impl Core {
         let began = Timestamp::now();
         let end = began.after(self.frame_wait);
         let (waiters, tag) = (&self.supply().dirty_waiters, tag_of(file));
-        let _entered = waiters.enter();
+        let _entered = waiters.events.enter();
         let (mut was_notified, mut has_begun, mut is_over) = (false, false, false);
         'look: loop {
-            let seen = waiters.epoch();
+            let seen = waiters.events.epoch();
             if self.files.fits_dirty_limit(self.supply(), file, 1) && reserved.reserve(1) {
                 self.leave_dirty_waiters(was_notified, has_begun);
                 return Ok(());

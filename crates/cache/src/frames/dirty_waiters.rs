@@ -9,18 +9,8 @@
 //! | another page can be written that could not, or what a write needs was given back | the waiter that has waited longest |
 //! | a write-back has failed | all waiters of its file |
 //!
-//! ```text
-//!  a writer in want                         one who makes room, or a page writable
-//!  ----------------                         --------------------------------------
-//!  waiting += 1                             count the page less, or publish it
-//!  fence(SeqCst)                 (A)        fence(SeqCst)              (B)
-//!  seen = epoch                             waiting == 0: done
-//!  look for room, then for a page to write  else: epoch += 1; wake one
-//!  wait, if epoch == seen
-//! ```
-//!
-//! Excluded: the writer misses what the other has done *and* the other sees no waiter. Where it
-//! sees one, the wait table sees to the rest, as for frames (`waiters.rs`).
+//! One in want of room and one that makes room, or a page writable, do not miss each other: that is
+//! the event count's (`event_count.rs`). A writer looks for room, and then for a page to write.
 //!
 //! Whether a waiter's file may have one more page is looked at by the one that makes room, under
 //! the lock of the queue, and the room is counted for the waiter before it is woken: so nobody is
@@ -41,7 +31,8 @@
 //! looks.
 
 use unherd_sync::{Outcome, Tag, Token, Verdict, Wait, WaitKey, WaitTable};
-use unherd_sys::primitives::{AtomicU32, Ordering, fence, fence_after_rmw};
+
+use crate::frames::event_count::EventCount;
 
 /// The tag of one that waits for no file's room, and takes none. Others have that of their file.
 pub(crate) const NO_FILE: Tag = Tag(0);
@@ -64,62 +55,16 @@ pub(crate) fn is_handed_reservation(outcome: Outcome) -> bool {
     outcome == Outcome::Woken(RESERVED)
 }
 
-/// On a cache line of its own: each end of a change looks here.
 #[derive(Debug, Default)]
-#[repr(align(128))]
 pub(crate) struct DirtyLimitWaiters {
-    waiting: AtomicU32,
-    /// How often waiters were told to look; wraps around.
-    epoch: AtomicU32,
-}
-
-/// That its owner is counted, until dropped.
-#[derive(Debug)]
-#[must_use]
-pub(crate) struct Entered<'a>(&'a DirtyLimitWaiters);
-
-impl Drop for Entered<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
-    }
+    /// Room, and pages that can be written. Each end of a change looks here.
+    pub(crate) events: EventCount,
 }
 
 impl DirtyLimitWaiters {
-    /// The caller will look for room, and wait if there is none.
-    pub(crate) fn enter(&self) -> Entered<'_> {
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        // ORDER[LIMIT1]: SeqCst fence (A); pairs with (B) in `waiting`: the look that follows sees
-        // what the other has done, or the other sees this thread.
-        fence(Ordering::SeqCst);
-        Entered(self)
-    }
-
-    fn waiting(&self) -> u32 {
-        // ORDER[LIMIT1]: SeqCst fence (B); pairs with (A) in `enter`.
-        // ORDER[LIMIT2]: the same fence; pairs with the Acquire in `epoch`.
-        fence(Ordering::SeqCst);
-        self.waiting.load(Ordering::Relaxed)
-    }
-
-    /// Whether nobody waits. The caller has just made a page writable by a read-modify-write.
-    #[inline]
-    pub(crate) fn is_empty_after_rmw(&self) -> bool {
-        // ORDER[LIMIT1]: SeqCst fence (B), of which the read-modify-write is a part; pairs with (A)
-        // in `enter`.
-        fence_after_rmw();
-        self.waiting.load(Ordering::Relaxed) == 0
-    }
-
-    /// What to pass to [`DirtyLimitWaiters::wait`]; taken before the look.
-    pub(crate) fn epoch(&self) -> u32 {
-        // ORDER[LIMIT2]: Acquire; pairs with fence (B), which stands before each count: one that
-        // sees it also sees what it is about.
-        self.epoch.load(Ordering::Acquire)
-    }
-
     /// Waits, unless somebody was told to look since `seen`.
     pub(crate) fn wait(&self, waits: &WaitTable<WaitKey>, seen: u32, how: Wait) -> Outcome {
-        waits.wait(&WaitKey::of(self), || self.epoch.load(Ordering::Relaxed) == seen, how)
+        waits.wait(&WaitKey::of(self), || self.events.is_still(seen), how)
     }
 
     /// There may be room for some pages more. `hand_out` is shown files that are waited for, and
@@ -132,7 +77,7 @@ impl DirtyLimitWaiters {
         writing: impl FnOnce() -> u32,
         mut hand_out: impl FnMut(Tag) -> bool,
     ) {
-        if pages == 0 || self.waiting() == 0 {
+        if pages == 0 || self.events.is_empty() {
             return;
         }
         // After fence (B), which a write-back that ends passes as well: if it looks under way here,
@@ -155,7 +100,7 @@ impl DirtyLimitWaiters {
                 Verdict::Skip
             }
         };
-        self.epoch.fetch_add(1, Ordering::Relaxed);
+        self.events.advance();
         waits.wake_where(&WaitKey::of(self), is_handed, RESERVED);
         if is_none_handed && writing < BUSY {
             waits.wake_with(&WaitKey::of(self), 1, LOOK);
@@ -164,16 +109,16 @@ impl DirtyLimitWaiters {
 
     /// Something has changed for all waiters of a file.
     pub(crate) fn notify_file(&self, waits: &WaitTable<WaitKey>, file: Tag) {
-        if self.waiting() > 0 {
+        if !self.events.is_empty() {
             let is_of_file = |tag| if tag == file { Verdict::Wake } else { Verdict::Skip };
-            self.epoch.fetch_add(1, Ordering::Relaxed);
+            self.events.advance();
             waits.wake_where(&WaitKey::of(self), is_of_file, LOOK);
         }
     }
 
     /// Pages can be written, or buffers be had for them: any waiter can write any page.
     pub(crate) fn notify_of_pages(&self, waits: &WaitTable<WaitKey>, pages: usize) {
-        if self.waiting() > 0 {
+        if !self.events.is_empty() {
             self.wake(waits, pages);
         }
     }
@@ -184,7 +129,7 @@ impl DirtyLimitWaiters {
     }
 
     fn wake(&self, waits: &WaitTable<WaitKey>, waiters: usize) {
-        self.epoch.fetch_add(1, Ordering::Relaxed);
+        self.events.advance();
         waits.wake_with(&WaitKey::of(self), waiters, LOOK);
     }
 
@@ -217,8 +162,9 @@ mod tests {
         let reason = Reason::register(name);
         let before = Ledger::snapshot().reason(reason).waits;
         let wait = |file| {
-            let _entered = waiters.enter();
-            let outcome = waiters.wait(&waits, waiters.epoch(), Wait::new(reason).tag(Tag(file)));
+            let _entered = waiters.events.enter();
+            let outcome =
+                waiters.wait(&waits, waiters.events.epoch(), Wait::new(reason).tag(Tag(file)));
             is_handed_reservation(outcome).then_some(file)
         };
         thread::scope(|scope| {
@@ -266,7 +212,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom {
     use unherd_sync::Reason;
-    use unherd_sys::primitives::{Arc, thread};
+    use unherd_sys::primitives::{Arc, AtomicU32, Ordering, thread};
 
     use super::*;
 
@@ -302,10 +248,10 @@ mod loom {
         fn wait_for_dirty_limit(&self) {
             let Self { waits, waiters, room, pages, begun, writing } = self;
             let is_writing = |has_begun| has_begun && writing.load(Ordering::Relaxed) > 0;
-            let _entered = waiters.enter();
+            let _entered = waiters.events.enter();
             let (mut is_notified, mut has_begun) = (false, false);
             loop {
-                let seen = waiters.epoch();
+                let seen = waiters.events.epoch();
                 if take(room) {
                     return waiters.leave(waits, is_notified, is_writing(has_begun));
                 }
@@ -331,7 +277,9 @@ mod loom {
         /// As `publish_change`.
         fn publish(&self) {
             give(&self.pages);
-            if !self.waiters.is_empty_after_rmw() && self.writing.load(Ordering::Relaxed) < BUSY {
+            if !self.waiters.events.is_empty_after_rmw()
+                && self.writing.load(Ordering::Relaxed) < BUSY
+            {
                 self.waiters.notify_of_pages(&self.waits, 1);
             }
         }
@@ -447,7 +395,7 @@ mod loom {
     fn room_that_another_takes_strands_nobody() {
         check(2, |scene| {
             // Both may be asleep then, and nobody was preempted for it.
-            while scene.waiters.waiting.load(Ordering::Relaxed) < 2 {
+            while scene.waiters.events.count() < 2 {
                 thread::yield_now();
             }
             give(&scene.pages);

@@ -1,19 +1,7 @@
 //! Threads and tasks that wait for a frame, and what they are told.
 //!
-//! ```text
-//!  a thread in want                         one who makes a frame idle
-//!  ----------------                         --------------------------
-//!  waiting += 1                             change the frame's word
-//!  fence(SeqCst)                 (A)        fence(SeqCst)              (B)
-//!  seen = idled                             waiting == 0: done
-//!  search: load the frames' words           else: idled += 1; wake one, or batch: see below
-//!  wait, if idled == seen
-//! ```
-//!
-//! Excluded: the search misses the frame *and* the other sees no waiter. Where it sees one, the
-//! wait table sees to the rest: the wait finds `idled` changed, or the wake finds the waiter. One
-//! that has seen `idled` change must find the frame too, or it would wait for the next: so the
-//! change is a Release, and the load of `idled` an Acquire.
+//! One in want of a frame and one that makes a frame idle do not miss each other: that is the event
+//! count's (`event_count.rs`). A search loads the frames' words.
 //!
 //! **Batches.** Where frames come from write-backs, one that is woken for each frame takes that
 //! frame, and waits again: a sleep for each page that is written. So while pages are being written,
@@ -36,9 +24,6 @@
 //! So a frame lies idle beside a waiter until pages are no longer being written at most, and a
 //! waiter is woken as soon as a batch of frames is idle, or at the first write-back that ends after
 //! [`BATCH_WAIT_MAX`].
-//!
-//! An unpin and the end of a change are read-modify-writes of the word, which on x86-64 are fence
-//! (B) already: a hit ends with one load of `waiting`, which is on a cache line of its own.
 //!
 //! Threads and tasks stand in one queue, except for those below. A frame itself is handed to a
 //! thread only, and only to the one that has waited longest, or is overdue: a thread always comes
@@ -67,9 +52,10 @@ use unherd_sync::{Outcome, Reason, Tag, Token, Verdict, Wait, WaitKey, WaitTable
 use unherd_sys::Timestamp;
 #[cfg(not(any(loom, shuttle)))]
 use unherd_sys::primitives::AtomicU64;
-use unherd_sys::primitives::{AtomicBool, AtomicU32, Ordering, fence, fence_after_rmw};
+use unherd_sys::primitives::{AtomicBool, AtomicU32, Ordering, fence};
 
 use crate::foreign_code::run_foreign;
+use crate::frames::event_count::{EventCount, PaddedCount};
 
 /// What a waiter is told when a frame became idle. Other tokens are frames, from 1 up.
 pub(crate) const LOOK: Token = Token(0);
@@ -87,17 +73,10 @@ const FRAMES_PER_BATCH: usize = 1024;
 #[cfg(not(any(loom, shuttle)))]
 const BATCH_WAIT_MAX: Duration = Duration::from_millis(5);
 
-/// A count on a cache line of its own.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct PaddedCount(AtomicU32);
-
 #[derive(Debug, Default)]
 pub(crate) struct FrameWaiters {
-    /// Threads and tasks that have entered. Each last unpin looks here.
-    waiting: PaddedCount,
-    /// How often waiters were told that frames became idle; wraps around.
-    idled: PaddedCount,
+    /// Frames that become idle.
+    pub(crate) events: EventCount,
     /// Frames that became idle while somebody waited, and that no waiter was woken for.
     batched: PaddedCount,
     /// Whether fewer waiters were woken than frames became idle, while pages were being written.
@@ -120,17 +99,6 @@ pub(crate) struct Notified {
     pub(crate) has_left: bool,
     /// A task was woken, which may never be polled: see `alarm.rs`.
     pub(crate) has_task: bool,
-}
-
-/// That its owner is counted among the waiters, until dropped.
-#[derive(Debug)]
-#[must_use]
-pub(crate) struct Entered<'a>(&'a FrameWaiters);
-
-impl Drop for Entered<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// A task's place in the queue. When it is left, a wake that had chosen the task goes on to the
@@ -166,52 +134,12 @@ impl FrameWaiters {
     }
 
     fn key(&self) -> WaitKey {
-        WaitKey::of(&self.waiting)
+        WaitKey::of(&self.events)
     }
 
     /// That of the threads that are overdue.
     fn overdue_key(&self) -> WaitKey {
-        WaitKey::of(&self.idled)
-    }
-
-    /// The caller will search, and wait if it finds nothing.
-    pub(crate) fn enter(&self) -> Entered<'_> {
-        self.waiting.0.fetch_add(1, Ordering::Relaxed);
-        // ORDER[WAITER]: SeqCst fence (A); pairs with (B) in `is_empty`: the search that follows
-        // sees the frame, or the one who makes it idle sees this thread.
-        fence(Ordering::SeqCst);
-        Entered(self)
-    }
-
-    /// How many wait for a frame, at a glance.
-    pub(crate) fn count(&self) -> usize {
-        self.waiting.0.load(Ordering::Relaxed) as usize
-    }
-
-    /// Whether nobody waits. The caller has made a frame idle before.
-    pub(crate) fn is_empty(&self) -> bool {
-        // ORDER[WAITER]: SeqCst fence (B); pairs with (A) in `enter`.
-        // ORDER[LEFT]: as a release fence it pairs with the Acquire in `release`, through the
-        // addition in `notify`.
-        fence(Ordering::SeqCst);
-        self.waiting.0.load(Ordering::Relaxed) == 0
-    }
-
-    /// As [`FrameWaiters::is_empty`], where the frame was made idle by a read-modify-write just
-    /// before.
-    #[inline]
-    pub(crate) fn is_empty_after_rmw(&self) -> bool {
-        // ORDER[WAITER]: SeqCst fence (B), of which the read-modify-write is a part; pairs with (A)
-        // in `enter`.
-        fence_after_rmw();
-        self.waiting.0.load(Ordering::Relaxed) == 0
-    }
-
-    /// What to pass to [`FrameWaiters::wait`]; taken before the search.
-    pub(crate) fn idled(&self) -> u32 {
-        // ORDER[IDLED]: Acquire; pairs with the Release in `release`: one that sees its count also
-        // sees the frames that it is about.
-        self.idled.0.load(Ordering::Acquire)
+        WaitKey::of(&self.batched)
     }
 
     /// Waits for a frame, unless one became idle since `seen`; before all others, if that is
@@ -224,7 +152,7 @@ impl FrameWaiters {
         how: Wait,
     ) -> Outcome {
         let key = if is_overdue { self.overdue_key() } else { self.key() };
-        waits.wait(&key, || self.idled.0.load(Ordering::Relaxed) == seen, how)
+        waits.wait(&key, || self.events.is_still(seen), how)
     }
 
     /// As [`FrameWaiters::wait`], in a task, which is told nothing but [`LOOK`].
@@ -238,7 +166,7 @@ impl FrameWaiters {
     ) -> Outcome {
         debug_assert_ne!(deadline, THREAD);
         let how = Wait::new(reason).tag(deadline);
-        let still = || self.idled.0.load(Ordering::Relaxed) == seen;
+        let still = || self.events.is_still(seen);
         let waiting = pin!(Some(waits.wait_async(&self.key(), still, how)));
         let mut place = PlaceGuard(waiting);
         poll_fn(|context| match place.0.as_mut().as_pin_mut() {
@@ -252,10 +180,12 @@ impl FrameWaiters {
     /// Frames became idle: has waiters look, as many of them, or, while pages are being written,
     /// one for each batch of frames.
     pub(crate) fn notify(&self, waits: &WaitTable<WaitKey>, frames: usize) -> Notified {
-        if frames == 0 || self.is_empty() {
+        if frames == 0 || self.events.is_empty() {
             return Notified::default();
         }
         let frames = u32::try_from(frames).unwrap_or(u32::MAX).min(u32::MAX / 8);
+        // ORDER[LEFT]: Relaxed, behind the fence of `is_empty`; so it pairs with the Acquire in
+        // `release`.
         let before = self.batched.0.fetch_add(frames, Ordering::Relaxed);
         if before + frames < self.batch() && self.is_young(before == 0) {
             // ORDER[BATCH]: SeqCst fence (C); pairs with (D) in `end_write_back`: that sees what is
@@ -288,8 +218,8 @@ impl FrameWaiters {
 
     /// Has waiters look for what is batched.
     fn release(&self, waits: &WaitTable<WaitKey>) -> Notified {
-        // ORDER[LEFT]: Acquire; pairs with fence (B) in `is_empty`, through the addition in
-        // `notify`: the frames may be another thread's.
+        // ORDER[LEFT]: Acquire; pairs with the addition in `notify`, and the fence before that: the
+        // frames may be another thread's.
         let batched = self.batched.0.swap(0, Ordering::Acquire);
         if batched == 0 {
             return Notified::default();
@@ -301,8 +231,7 @@ impl FrameWaiters {
             // of others between: who takes it sees the frames of all.
             self.left.swap(true, Ordering::Release);
         }
-        // ORDER[IDLED]: Release; pairs with the Acquire in `idled`.
-        self.idled.0.fetch_add(1, Ordering::Release);
+        self.events.advance();
         let mut notified = Notified::default();
         let overdue = waits.wake_with(&self.overdue_key(), waiters as usize, LOOK);
         let others = waiters - overdue.total() as u32;
@@ -429,11 +358,11 @@ mod tests {
                 let before = Ledger::snapshot().reason(reason).waits;
                 for (nth, is_overdue) in [false, true].into_iter().enumerate() {
                     scope.spawn(move || {
-                        let _entered = waiters.enter();
+                        let _entered = waiters.events.enter();
                         // So that a failure is no hang.
                         let how =
                             Wait::new(reason).deadline(Deadline::after(Duration::from_secs(60)));
-                        let outcome = waiters.wait(waits, waiters.idled(), is_overdue, how);
+                        let outcome = waiters.wait(waits, waiters.events.epoch(), is_overdue, how);
                         assert!(matches!(outcome, Outcome::Woken(_)), "{outcome:?}");
                         woken.lock().push(is_overdue);
                     });
@@ -494,10 +423,10 @@ mod loom {
         /// Takes this many frames, one after the other, and misses none. Once woken, it is overdue.
         fn take(&self, frames: usize) {
             let Self { waits, waiters, idle } = self;
-            let _entered = waiters.enter();
+            let _entered = waiters.events.enter();
             let (mut taken, mut was_woken) = (0, false);
             while taken < frames {
-                let seen = waiters.idled();
+                let seen = waiters.events.epoch();
                 if idle.iter().any(claim) {
                     taken += 1;
                     continue;
@@ -512,7 +441,8 @@ mod loom {
         fn end_write_back(&self, frames: usize) {
             let Self { waits, waiters, idle } = self;
             if waiters.end_write_back(waits, frames).has_left {
-                for word in (0..waiters.count()).map_while(|_| idle.iter().find(|word| claim(word)))
+                for word in
+                    (0..waiters.events.count()).map_while(|_| idle.iter().find(|word| claim(word)))
                 {
                     let handed = |key| waits.wake_with(&key, 1, HANDED) > 0;
                     if !handed(waiters.overdue_key()) && !handed(waiters.key()) {
@@ -557,7 +487,7 @@ mod loom {
     /// As an unpin does.
     fn count_and_look(scene: &Scene, word: &AtomicU32) {
         word.fetch_add(1, Ordering::Relaxed);
-        if !scene.waiters.is_empty_after_rmw() {
+        if !scene.waiters.events.is_empty_after_rmw() {
             assert!(!scene.waiters.notify(&scene.waits, 1).has_left, "nothing is being written");
         }
     }
@@ -575,8 +505,8 @@ mod loom {
                 let scene = scene.clone();
                 thread::spawn(move || {
                     let Scene { waits, waiters, idle } = &*scene;
-                    let _entered = waiters.enter();
-                    let seen = waiters.idled();
+                    let _entered = waiters.events.enter();
+                    let seen = waiters.events.epoch();
                     if idle[0].load(Ordering::Relaxed) == 0 {
                         let wait = pin!(waiters.wait_async(waits, seen, Reason::OTHER, Tag(1)));
                         let _ = wait.poll(&mut Context::from_waker(Waker::noop()));
@@ -659,7 +589,7 @@ mod loom {
             scene.waiters.begin_write_back();
             scene.waiters.begin_write_back();
             // The other waiter, who does not look again.
-            let _entered = scene.waiters.enter();
+            let _entered = scene.waiters.events.enter();
             let waiter = {
                 let scene = scene.clone();
                 thread::spawn(move || scene.take(1))
@@ -693,7 +623,7 @@ mod loom {
         check(3, || {
             let scene = Arc::new(Scene::with_batch(2));
             scene.waiters.begin_write_back();
-            let _entered = scene.waiters.enter();
+            let _entered = scene.waiters.events.enter();
             let mut context = Context::from_waker(Waker::noop());
             let Scene { waits, waiters, .. } = &*scene;
             let wait = || Box::pin(waiters.wait_async(waits, 0, Reason::OTHER, Tag(1)));

@@ -108,7 +108,7 @@ impl Pages {
     /// Gives the frames that can be had to those that wait for one, as far as there are both.
     #[cold]
     pub(crate) fn hand_out_frames(&self) {
-        let waiting = self.supply.waiters.count();
+        let waiting = self.supply.waiters.events.count();
         let claims: Vec<Claim> = (0..waiting).map_while(|_| self.try_take_any_frame()).collect();
         claims.into_iter().for_each(|claim| self.free_frame(claim));
     }
@@ -124,7 +124,7 @@ impl Pages {
     /// Gives an empty frame to a waiter, or to the free ones.
     pub(crate) fn free_frame(&self, claim: Claim) {
         let mut claim = claim;
-        if !self.supply.waiters.is_empty() {
+        if !self.supply.waiters.events.is_empty() {
             let frame = self.supply.frames.hand_over(claim);
             let token = Token(u64::from(frame.0) + 1);
             if self.supply.waiters.hand(&self.supply.waits, token) {
@@ -202,7 +202,7 @@ impl Pages {
         once: bool,
         to_evict: impl FnOnce(&mut Pool) -> usize,
     ) -> (Vec<Claim>, Option<FrameId>) {
-        if self.supply.waiters.count() > 0 {
+        if self.supply.waiters.events.count() > 0 {
             return (Vec::new(), None);
         }
         let mut claims = Vec::with_capacity(wanted);

@@ -41,7 +41,8 @@ impl Pages {
     #[inline(always)]
     fn after_unpin(&self, frame: FrameId, before: Word) {
         if before.pins() == 1
-            && (!self.supply.waiters.is_empty_after_rmw() || before.state() == State::Detached)
+            && (!self.supply.waiters.events.is_empty_after_rmw()
+                || before.state() == State::Detached)
         {
             self.after_last_unpin(frame, before.state());
         }

@@ -26,7 +26,7 @@ fn a_shrink_looks_at_all_frames_a_few_times_only() {
         let cache = full();
         let core = &cache.owner.core;
         // As a task that waits, and is not polled.
-        let entered = waits.then(|| core.supply().waiters.enter());
+        let entered = waits.then(|| core.supply().waiters.events.enter());
         let before = core.supply().looks();
         cache.resize(FRAMES / 8 * PAGE).unwrap();
         let looks = core.supply().looks() - before;

@@ -258,7 +258,7 @@ fn the_end_of_a_read_ahead_is_told_to_who_waits_for_a_frame() {
         scope.spawn(|| sent.send(file.page(PageNo(210)).map(|guard| guard[0])));
         let waiters = &cache.owner.core.supply().waiters;
         // It is asleep a moment after it has entered.
-        while waiters.count() == 0 || Timestamp::now() < asleep {
+        while waiters.events.count() == 0 || Timestamp::now() < asleep {
             thread::yield_now();
         }
         device.release_reads();

@@ -161,7 +161,8 @@ fn other_goes_on(
         let begun = from.clone();
         *at.lock() = Some(thread::spawn(move || other(&begun)));
         let (supply, began) = (from.core().supply(), Timestamp::now());
-        while supply.waiters.count() == 0 && supply.dirty_waiters.is_empty_after_rmw() {
+        while supply.waiters.events.count() == 0 && supply.dirty_waiters.events.is_empty_after_rmw()
+        {
             assert!(
                 Timestamp::now().since(began) < Duration::from_secs(60),
                 "it waits for nothing"

@@ -50,15 +50,15 @@ fn who_searches_while_pages_are_given_up_is_told_of_the_frames() {
         // A waiter enters, looks, and is about to sleep.
         Box::new(move || {
             let waiters = &core.supply().waiters;
-            std::mem::forget(waiters.enter());
-            seen.set(Some(waiters.idled()));
+            std::mem::forget(waiters.events.enter());
+            seen.set(Some(waiters.events.epoch()));
             assert!(matches!(core.pages.search(wanted), Found::Nothing));
         })
     }));
     let (claims, _) = core.pages.try_take_next(key(FRAMES), 1);
     assert_eq!(claims.len(), 1, "an extent was freed");
     let seen = seen.get().expect("the pool was unlocked");
-    assert_ne!(core.supply().waiters.idled(), seen, "fifteen frames are free");
+    assert_ne!(core.supply().waiters.events.epoch(), seen, "fifteen frames are free");
 }
 
 /// No other is available, and this one could not be given up after all.
@@ -74,14 +74,14 @@ fn who_searches_while_a_page_is_given_up_that_stays_is_told_of_it() {
         Box::new(move || {
             std::mem::forget(file.page(PageNo(0)).unwrap());
             let waiters = &core.supply().waiters;
-            std::mem::forget(waiters.enter());
-            seen.set(Some(waiters.idled()));
+            std::mem::forget(waiters.events.enter());
+            seen.set(Some(waiters.events.epoch()));
             assert!(matches!(core.pages.search(key), Found::Nothing));
         })
     }));
     assert!(core.pages.try_take_run(key, 2, false).0.is_empty());
     let seen = seen.get().expect("the pool was unlocked");
-    assert_ne!(core.supply().waiters.idled(), seen, "its unpin may have come before");
+    assert_ne!(core.supply().waiters.events.epoch(), seen, "its unpin may have come before");
 }
 
 #[test]
@@ -158,10 +158,10 @@ fn what_goes_early_is_clean_idle_and_new_when_it_comes_back() {
     };
     assert!(is_small(gone));
     // A waiter for a frame is told.
-    std::mem::forget(core.supply().waiters.enter());
-    let seen = core.supply().waiters.idled();
+    std::mem::forget(core.supply().waiters.events.enter());
+    let seen = core.supply().waiters.events.epoch();
     core.pages.give_up_early((0..5).map(key));
-    assert!(frame(gone).is_none() && core.supply().waiters.idled() != seen);
+    assert!(frame(gone).is_none() && core.supply().waiters.events.epoch() != seen);
 }
 
 /// It finds nothing, and goes to sleep, while a stream takes frames for pages to come.
@@ -178,7 +178,7 @@ fn a_stream_keeps_no_frames_from_one_who_waits() {
             if has_waiter && page == FRAMES + EXTENT as u64 - 1 {
                 let (core, has_looked) = (core.clone(), has_looked.clone());
                 WHILE_UNLOCKED.set(Some(Box::new(move || {
-                    std::mem::forget(core.supply().waiters.enter());
+                    std::mem::forget(core.supply().waiters.events.enter());
                     core.take_back_preallocated();
                     has_looked.set(true);
                 })));
