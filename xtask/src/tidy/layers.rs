@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn arrows_back_up_are_found() {
         let text = "use crate::{page::PageNo, file::core::Core};\nfn f(_: crate::pages::P) {}\n";
-        assert_eq!(found("frames/pools.rs", text), 2);
+        assert_eq!(found("frames/pool.rs", text), 2);
         assert_eq!(found("pages.rs", text), 1);
         assert_eq!(found("io/run.rs", text), 2);
         assert_eq!(found("io/run.rs", "use crate::{cache::Cache, frames::Pin};\n"), 1);

@@ -1,7 +1,7 @@
 //! The number of frames, changed while the cache is in use.
 //!
 //! A cache is built with all the frames that it may ever have; those that it does not have now are
-//! *absent*: in no pool, and without memory. Hits know nothing of it.
+//! *absent*: not in the pool, and without memory. Hits know nothing of it.
 
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ fn shrink_by(core: &Core, frames: usize, capacity: usize) -> Result<(), Error> {
         let taken = core.take_before(NO_PAGE, began, end);
         if let Some(claim) = taken {
             given_up.add(vec![claim]);
-            // Where one has come there may be more; but each search may look at all of a pool.
+            // Where one has come there may be more; but each search may look at all frames.
             if given_up.claims.len().is_multiple_of(BATCH) {
                 given_up.take(frames);
             }

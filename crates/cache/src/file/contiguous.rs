@@ -55,6 +55,9 @@ pub(crate) fn share(capacity: usize) -> usize {
     capacity / 8
 }
 
+/// How many rows are tried after each look at all of them, the cheapest first.
+const TRIED: usize = 4;
+
 /// A row that nothing stands in the way of.
 struct Row {
     frames: Range<u32>,
@@ -66,8 +69,8 @@ struct Row {
 struct Looked {
     rows: usize,
     obstacles: Obstacles,
-    /// The cheapest row without obstacles.
-    clear: Option<Row>,
+    /// The cheapest rows without obstacles, in this order.
+    clear: Vec<Row>,
 }
 
 impl Looked {
@@ -85,14 +88,23 @@ impl Looked {
             };
             looked.rows += 1;
             looked.obstacles.add(&obstacles);
-            if obstacles.is_none() && looked.clear.as_ref().is_none_or(|row| cost < row.cost) {
-                looked.clear = Some(Row { frames, cost });
+            if obstacles.is_none() {
+                looked.clear.push(Row { frames, cost });
                 if cost == 0 {
                     break;
                 }
+                if looked.clear.len() == 2 * TRIED {
+                    looked.keep_cheapest();
+                }
             }
         }
+        looked.keep_cheapest();
         looked
+    }
+
+    fn keep_cheapest(&mut self) {
+        self.clear.sort_by_key(|row| row.cost);
+        self.clear.truncate(TRIED);
     }
 }
 
@@ -277,7 +289,8 @@ impl ContiguousFrames {
             for _ in 0..LOOKS {
                 core.take_back_preallocated();
                 looked = Looked::at_rows(core.supply(), len);
-                if let Some(memory) = looked.clear.as_ref().and_then(|row| row.take(core, end)) {
+                let mut clear = looked.clear.iter();
+                if let Some(memory) = clear.find_map(|row| row.take(core, end)) {
                     return Ok(memory);
                 }
                 if Timestamp::now() >= end {

@@ -219,7 +219,7 @@ impl Core {
                 let durability = file.durability.lock();
                 match durability.unseen(before) {
                     None => return Ok(()),
-                    Some(error) => outcome = Err(error),
+                    Some((error, _)) => outcome = Err(error),
                 }
             }
         }

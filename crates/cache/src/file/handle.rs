@@ -498,6 +498,8 @@ impl File {
                 (done, wanted) = self.look_at_end(offset, done, buf.len());
             }
         }
+        // Of the thread that polls now, which may be another, or have read something else since.
+        let follows = Calls::Reads.ended_at(&self.file, offset);
         Calls::Reads.note_end(follows, &self.file, offset + done as u64);
         Ok(done)
     }
@@ -660,7 +662,8 @@ impl File {
         }
         let writable = self.file.writable;
         let written = if writable { self.core().write_back_for_good(&self.file) } else { Ok(()) };
-        // Its own failure is among what is reported, unless an older loss has to be told first.
+        // A write that failed is among what is reported; an older loss is told first. Padding that
+        // stays beside one is cut off by the drop, or told to the next opener.
         self.report().and(written).and(self.file.check_released())
     }
 

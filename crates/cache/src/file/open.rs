@@ -9,7 +9,8 @@
 //!  open it on the device, with no lock;     no handle left
 //!    flush its directory if it is new       write back
 //!  pass the gate                            pass the gate
-//!  it is open here: one handle more         it has a handle again: done
+//!  it is open here: lock it, if that is     it has a handle again: done
+//!    asked for; one handle more
 //!  else lock it, look at its length,        write back what is left, drop its pages,
 //!    put it into the table                    take it from the table, unlock it
 //! ```
@@ -223,8 +224,8 @@ impl Core {
         let outcome = lost.clone().map_or(Ok(()), Err);
         let is_unflushed = !unclean.is_empty() || durability.is_unflushed();
         let unknown = || Error::LostDurability { file: file.path.clone() };
-        let losses =
-            [lost, durability.unreported_loss(), durability.has_unreported_loss().then(unknown)];
+        let earlier = durability.unreported_loss().map(|(loss, _)| loss);
+        let losses = [lost, earlier, durability.has_unreported_loss().then(unknown)];
         let mut losses = losses.into_iter().flatten();
         // One error cannot name what two have lost.
         let lost =

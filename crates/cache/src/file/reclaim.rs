@@ -74,15 +74,18 @@ impl Core {
         file.is_some_and(|file| file.unwritten.is_failing())
     }
 
-    /// Up to `wanted` empty frames for the pages of the file from `page` on, if they can be had
-    /// without a write-back, and nobody waits for a frame.
+    /// As [`Core::try_take_frame`], up to `wanted` frames for the pages of the file from `page` on,
+    /// if nobody waits for a frame.
     pub(crate) fn try_take_run(&self, file: &FileState, page: u64, wanted: u64) -> Vec<Claim> {
-        let key = file.key(PageNo(page));
-        let is_once = file.no_reuse.load(Ordering::Relaxed);
-        if wanted == 1 && !is_once {
-            return self.try_take_frame(key).into_iter().collect();
+        let key = |page| file.key(PageNo(page));
+        // What is read once is not to stay because it was read once before.
+        if file.no_reuse.load(Ordering::Relaxed) {
+            self.supply().pool.lock().forget((page..page + wanted).map(key));
         }
-        let (claims, dirty) = self.pages.try_take_run(key, wanted as usize, is_once);
+        if wanted == 1 {
+            return self.try_take_frame(key(page)).into_iter().collect();
+        }
+        let (claims, dirty) = self.pages.try_take_run(key(page), wanted as usize);
         self.preclean(dirty);
         claims
     }
@@ -193,7 +196,7 @@ impl Core {
                 Outcome::Woken(LOOK) => attempts.woken = true,
                 Outcome::Woken(handed) => {
                     if let Some(claim) = self.supply().take_handed(handed) {
-                        self.supply().pool.lock().admit([(claim.id(), key)], false);
+                        self.supply().pool.lock().admit([(claim.id(), key)]);
                         return Some(claim);
                     }
                     attempts.woken = true;

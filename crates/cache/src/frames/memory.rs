@@ -33,8 +33,7 @@ pub(crate) struct RacyPage<'a> {
 }
 
 impl FrameMemory {
-    /// `page_bytes` is a power of two. No memory is taken before [`FrameMemory::take`]; it comes
-    /// from all NUMA nodes in turn, if there are several.
+    /// `page_bytes` is a power of two. No memory is taken before [`FrameMemory::take`].
     pub(crate) fn new(
         frames: usize,
         page_bytes: usize,
@@ -42,8 +41,6 @@ impl FrameMemory {
     ) -> Result<Self, Errno> {
         let bytes = frames.checked_mul(page_bytes).ok_or(Errno::NOMEM)?;
         let map = Map::new(bytes, huge_pages)?;
-        // Where that is refused it comes from wherever the kernel likes.
-        let _ = map.interleave();
         Ok(Self { map, frames, page_bytes, page_shift: page_bytes.trailing_zeros() })
     }
 

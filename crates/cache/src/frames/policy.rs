@@ -5,9 +5,7 @@
 //! needs to know about frames that it looks at ([`Frames`]), and *proposes*: whether a page can
 //! really be given up is decided by its owner, who says so by [`S3Fifo::evicted`].
 //!
-//! Which pages were given up last is remembered by the owner (`ghost.rs`), as 64-bit hashes: where
-//! several policies have a part of the frames each, a page may come back to another part than it
-//! left.
+//! Which pages were given up last is remembered by the owner (`ghost.rs`), as 64-bit hashes.
 //!
 //! Marks of use spare a page only while there are others. Those who peek may mark pages faster than
 //! a search takes the marks away, and as they tell nobody, who then waited for a page without marks

@@ -1,8 +1,7 @@
 //! The pool of frames: which are free, which page is given up next, and what is remembered of pages
 //! that were given up.
 //!
-//! One lock guards it. On a machine with several NUMA nodes the frames' memory comes from all of
-//! them in turn, and threads of all nodes share the pool.
+//! One lock guards it, on a machine with several NUMA nodes as well.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -108,16 +107,18 @@ impl Pool {
         self.free.push(claim);
     }
 
-    /// Pages were brought into frames. Those that are read `once` are new, though they were read
-    /// once before.
-    pub(crate) fn admit(
-        &mut self,
-        pages: impl IntoIterator<Item = (FrameId, PageKey)>,
-        once: bool,
-    ) {
+    /// Pages were brought into frames.
+    pub(crate) fn admit(&mut self, pages: impl IntoIterator<Item = (FrameId, PageKey)>) {
         for (frame, key) in pages {
             let came_back = self.ghost.take(policy::hash(key.file.0, key.page.0));
-            self.policy.admit(frame.0, came_back && !once);
+            self.policy.admit(frame.0, came_back);
+        }
+    }
+
+    /// The pages count as new when they come in next.
+    pub(crate) fn forget(&mut self, pages: impl IntoIterator<Item = PageKey>) {
+        for key in pages {
+            self.ghost.take(policy::hash(key.file.0, key.page.0));
         }
     }
 

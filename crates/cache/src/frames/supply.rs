@@ -156,8 +156,8 @@ impl Supply {
         self.frames.take_over(FrameId(frame as u32))
     }
 
-    /// The copy of a page takes the place of the page. The caller has both: the copy by a claim,
-    /// and the page, which is out of the index, by a pin, so its frame has no other page yet.
+    /// The copy of a page stands for the page from now on. The caller has both: the copy by a
+    /// claim, and the page, which is out of the index, by a pin: its frame has no other page yet.
     pub(crate) fn note_copied(&self, from: &Pin, to: &Claim) {
         self.pool.lock().policy.transfer(from.id().0, to.id().0);
     }

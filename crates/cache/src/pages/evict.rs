@@ -156,7 +156,7 @@ impl Pages {
         let mut search = pool.begin_search();
         let claim = pool.free.pop().or_else(|| self.evict_one(&mut pool, &mut search));
         if let Some(claim) = &claim {
-            pool.admit([(claim.id(), key)], false);
+            pool.admit([(claim.id(), key)]);
         }
         let (dirty, candidate) = (search.dirty().map(FrameId), search.candidate().map(FrameId));
         match (claim, candidate) {
@@ -168,16 +168,14 @@ impl Pages {
 
     /// Up to `wanted` empty frames, for neighbouring pages from `key` on, if they can be taken
     /// without a write-back, and nobody waits for a frame; neighbours in memory, if there are any.
-    /// Pages that are read `once` are not to stay because they were read once before.
     ///
     /// Gives a dirty page that was met, too.
     pub(crate) fn try_take_run(
         &self,
         key: PageKey,
         wanted: usize,
-        once: bool,
     ) -> (Vec<Claim>, Option<FrameId>) {
-        self.take_for_pages(key, wanted, once, |pool| wanted.saturating_sub(pool.free.len()))
+        self.take_for_pages(key, wanted, |pool| wanted.saturating_sub(pool.free.len()))
     }
 
     /// As [`Pages::try_take_run`], for pages of a stream: if no extent is free as a whole, one is
@@ -187,7 +185,7 @@ impl Pages {
         key: PageKey,
         wanted: usize,
     ) -> (Vec<Claim>, Option<FrameId>) {
-        self.take_for_pages(key, wanted, false, |pool| {
+        self.take_for_pages(key, wanted, |pool| {
             let has_few_free = pool.free_soon() + EXTENT <= pool.len() / 8;
             if has_few_free && !pool.free.has_row(wanted) { EXTENT } else { 0 }
         })
@@ -199,7 +197,6 @@ impl Pages {
         &self,
         key: PageKey,
         wanted: usize,
-        once: bool,
         to_evict: impl FnOnce(&mut Pool) -> usize,
     ) -> (Vec<Claim>, Option<FrameId>) {
         if self.supply.waiters.events.count() > 0 {
@@ -211,7 +208,7 @@ impl Pages {
         let dirty = self.evict_run(pool, evicted, |pool| {
             pool.free.pop_run(wanted, &mut claims);
             let pages = (key.page.0..).map(|page| PageKey { page: PageNo(page), ..key });
-            pool.admit(claims.iter().map(Claim::id).zip(pages), once);
+            pool.admit(claims.iter().map(Claim::id).zip(pages));
         });
         (claims, dirty)
     }

@@ -18,7 +18,8 @@
 //!
 //! Errors are counted, and each handle remembers how many it has seen: so each reports each error
 //! once. A handle that is opened later begins where the others are; but if none of them has
-//! reported the latest error, the new one will. So does Linux's `errseq_t`.
+//! reported the latest error, the new one will. So does Linux's `errseq_t`. Only the latest error
+//! is kept, and beside it the loss that an earlier opening has left: that is told first.
 
 use std::time::Duration;
 
@@ -51,7 +52,9 @@ pub(crate) struct Durability {
     errors: u64,
     /// How many errors some handle has reported.
     told: u64,
-    last_error: Option<Error>,
+    /// What an earlier opening has lost, if no handle had reported it.
+    loss: Option<Failure>,
+    last_error: Option<Failure>,
     pub(crate) device_len: DeviceLen,
     /// How many errors there were when the latest sync began.
     sync_began: u64,
@@ -59,7 +62,7 @@ pub(crate) struct Durability {
     failing: Option<Failing>,
 }
 
-/// Of a sync or write-back that has failed: the error, and how many errors the file has had then.
+/// An error, and how many the file has had then.
 pub(crate) type Failure = (Error, u64);
 
 #[derive(Debug)]
@@ -90,7 +93,7 @@ impl Durability {
             resized: 1,
             evicted: carried_over.is_unflushed.then_some(0),
             errors: u64::from(carried_over.lost.is_some()),
-            last_error: carried_over.lost,
+            loss: carried_over.lost.map(|error| (error, 1)),
             device_len: DeviceLen::new(len_bytes),
             ..Self::default()
         }
@@ -107,16 +110,18 @@ impl Durability {
         self.told = self.told.max(errors);
     }
 
-    /// The latest error, if there was one after the first `before`.
+    /// An error, if there was one after the first `before`: the latest, unless a loss was not
+    /// reported yet.
     pub(crate) fn outcome_since(&self, before: u64) -> Result<(), Failure> {
-        self.unseen(before).map_or(Ok(()), |error| Err((error, self.errors)))
+        match self.unseen(before) {
+            Some(latest) => Err(self.unreported_loss().unwrap_or(latest)),
+            None => Ok(()),
+        }
     }
 
-    /// The error that no handle has reported, if it is about writes that are lost for good.
-    pub(crate) fn unreported_loss(&self) -> Option<Error> {
-        let is_loss =
-            |error: &_| matches!(error, Error::LostWrites { .. } | Error::LostDurability { .. });
-        self.unseen(self.told).filter(is_loss)
+    /// What an earlier opening has lost, if no handle has reported it.
+    pub(crate) fn unreported_loss(&self) -> Option<Failure> {
+        self.loss.clone().filter(|(_, errors)| self.told < *errors)
     }
 
     /// The file was changed on the device.
@@ -194,20 +199,18 @@ impl Durability {
     }
 
     pub(crate) fn record(&mut self, error: Error) {
-        // That writes are lost is not forgotten for an error after which they are not, and of the
-        // writes that fail in one sync the first in the file is told.
-        let is_first = self.errors == self.sync_began
-            || match (&self.last_error, &error) {
-                (
-                    Some(Error::Io { operation: Operation::Write, offset: first, .. }),
-                    Error::Io { operation: Operation::Write, offset, .. },
-                ) => offset < first,
-                _ => true,
-            };
-        if self.unreported_loss().is_none() && is_first {
-            self.last_error = Some(error);
-        }
+        // Of the writes that fail in one sync the first in the file is told.
+        let is_first = |latest: &Error| match (latest, &error) {
+            (
+                Error::Io { operation: Operation::Write, offset: first, .. },
+                Error::Io { operation: Operation::Write, offset, .. },
+            ) => offset < first,
+            _ => true,
+        };
+        let latest = self.last_error.take().map(|(latest, _)| latest);
+        let kept = latest.filter(|latest| self.errors > self.sync_began && !is_first(latest));
         self.errors += 1;
+        self.last_error = Some((kept.unwrap_or(error), self.errors));
     }
 
     /// A sync begins. Gives how many errors there were before.
@@ -246,17 +249,16 @@ impl Durability {
         self.errors
     }
 
-    /// The latest error, unless a handle that has seen `seen` errors knows it.
-    pub(crate) fn unseen(&self, seen: u64) -> Option<Error> {
-        if seen < self.errors { self.last_error.clone() } else { None }
+    /// What a handle that has seen `seen` errors does not know: a loss, or the latest error.
+    pub(crate) fn unseen(&self, seen: u64) -> Option<Failure> {
+        let mut errors = [&self.loss, &self.last_error].into_iter().flatten();
+        errors.find(|(_, errors)| seen < *errors).cloned()
     }
 
     /// The device's reason for the latest error, if that was one of its own.
     pub(crate) fn last_errno(&self) -> Option<Errno> {
         match self.last_error {
-            Some(Error::Io { errno, .. } | Error::LostWrites { errno: Some(errno), .. }) => {
-                Some(errno)
-            }
+            Some((Error::Io { errno, .. }, _)) => Some(errno),
             _ => None,
         }
     }
@@ -351,12 +353,28 @@ mod tests {
         assert_eq!(file.known_to_new_handle(), 1);
     }
 
+    /// Neither hides the other, whatever comes between a sync's end and its caller's return.
+    #[test]
+    fn a_loss_is_told_once_and_then_the_latest_error() {
+        let loss = Error::Forked;
+        let carried_over = CarriedOver { lost: Some(loss.clone()), ..CarriedOver::default() };
+        let mut file = Durability::new(0, carried_over);
+        let before = file.begin_sync();
+        file.record(Error::TooManyFiles);
+        assert_eq!(file.outcome_since(before), Err((loss.clone(), 1)));
+        file.record(Error::TooManyFiles);
+        assert_eq!(file.unreported_loss(), Some((loss, 1)));
+        file.note_reported(1);
+        assert_eq!(file.unreported_loss(), None);
+        assert_eq!(file.unseen(1), Some((Error::TooManyFiles, 3)));
+    }
+
     #[test]
     fn each_handle_sees_each_error_once() {
         let mut file = Durability::new(0, CarriedOver::default());
         assert_eq!(file.unseen(0), None);
         file.record(Error::TooManyFiles);
-        assert_eq!(file.unseen(0), Some(Error::TooManyFiles));
+        assert_eq!(file.unseen(0), Some((Error::TooManyFiles, 1)));
         assert_eq!(file.unseen(file.errors()), None);
     }
 }

@@ -145,17 +145,16 @@ impl FileState {
     /// What a handle that has seen `seen` errors reports, and how many it has seen then.
     pub(crate) fn report(&self, seen: u64) -> (Result<(), Error>, u64) {
         let mut durability = self.durability.lock();
-        let unseen = durability.unseen(seen);
-        let errors = durability.errors();
-        durability.note_reported(errors);
-        let outcome = match unseen {
-            Some(error) => Err(error),
-            None if durability.report_lost() => {
-                Err(Error::LostDurability { file: self.path.clone() })
+        match durability.unseen(seen) {
+            Some((error, errors)) => {
+                durability.note_reported(errors);
+                (Err(error), errors)
             }
-            None => Ok(()),
-        };
-        (outcome, errors)
+            None if durability.report_lost() => {
+                (Err(Error::LostDurability { file: self.path.clone() }), seen)
+            }
+            None => (Ok(()), seen),
+        }
     }
 
     #[cold]

@@ -90,8 +90,10 @@ impl OpenOptions {
     /// [`File::invalidate`](crate::File::invalidate)).
     ///
     /// All handles of a file in this cache have the lock together: the first that asks for it takes
-    /// it, exclusively if the first handle of all is for writing; one that does not ask gives up
-    /// nothing.
+    /// it, on the opening of the file's first handle, and exclusively if that is for writing; one
+    /// that does not ask gives up nothing. Where the first handle came by
+    /// [`Cache::open_file`](crate::Cache::open_file), the lock is on the descriptor that it was
+    /// given, and lasts as long as that has duplicates.
     pub fn lock(self, lock: bool) -> Self {
         Self { lock, ..self }
     }

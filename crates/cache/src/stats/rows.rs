@@ -20,6 +20,7 @@ use crate::stats::Count;
 /// What threads count for themselves is among the first of all counts. (Hits are counted elsewhere
 /// again, and have a place here for nothing.)
 pub(crate) const TICKS: usize = Count::PeekRetries as usize + 1;
+const _: () = assert!((Count::Peeks as usize) < TICKS && (Count::CopiesOut as usize) < TICKS);
 
 /// Caches that have rows, at a time.
 const CACHES: usize = 64;

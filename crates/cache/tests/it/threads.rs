@@ -85,6 +85,10 @@ fn on_a_simulated_device_that_dawdles() {
             for path in &paths {
                 device.bytes(path).unwrap().chunks(512).for_each(check_whole);
             }
+            let file = cache.open(&paths[0], writable()).unwrap();
+            file.set_len(512 * frames as u64).unwrap();
+            let pins: Vec<_> = (0..frames as u64).map(|page| file.page(PageNo(page))).collect();
+            assert!(pins.iter().all(Result::is_ok), "a frame was lost");
         }
     }
 }

@@ -23,7 +23,7 @@ fn read(file: &File, pages: std::ops::Range<u64>) {
 }
 
 #[test]
-fn a_page_that_was_copied_keeps_its_place() {
+fn a_page_that_was_copied_keeps_its_queue() {
     const HOT: u64 = 8;
     let (cache, file) = open(64, 308, Cache::builder());
     for _ in 0..3 {

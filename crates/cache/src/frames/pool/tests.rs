@@ -33,7 +33,7 @@ fn a_search_in_vain_makes_the_next_shorter() {
     }
     let mut pool = pool(200);
     let claims: Vec<_> = std::iter::from_fn(|| pool.free.pop()).collect();
-    pool.admit(claims.iter().map(Claim::id).zip((1..).map(key)), false);
+    pool.admit(claims.iter().map(Claim::id).zip((1..).map(key)));
     let mut look = |some_are_clean| {
         let (mut seen, mut search) = (Seen { looks: 0, some_are_clean }, pool.begin_search());
         let found = pool.policy.propose(&mut search, &mut seen);
@@ -54,7 +54,7 @@ fn pages_that_one_gives_up_are_proposed_to_no_other() {
     let claims: Vec<Claim> = std::iter::from_fn(|| pool.free.pop()).collect();
     let pages: Vec<_> =
         claims.iter().zip(0..).map(|(claim, page)| (claim.id(), key(page))).collect();
-    pool.admit(pages.iter().copied(), false);
+    pool.admit(pages.iter().copied());
     struct Clean;
     impl policy::Frames for Clean {
         fn look(&mut self, _: u32) -> Look {

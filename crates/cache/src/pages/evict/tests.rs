@@ -79,7 +79,7 @@ fn who_searches_while_a_page_is_given_up_that_stays_is_told_of_it() {
             assert!(matches!(core.pages.search(key), Found::Nothing));
         })
     }));
-    assert!(core.pages.try_take_run(key, 2, false).0.is_empty());
+    assert!(core.pages.try_take_run(key, 2).0.is_empty());
     let seen = seen.get().expect("the pool was unlocked");
     assert_ne!(core.supply().waiters.events.epoch(), seen, "its unpin may have come before");
 }
@@ -108,7 +108,7 @@ fn a_page_that_was_given_up_comes_back_to_the_main_queue() {
         Found::Frame { claim, .. } => vec![claim],
         _ => Vec::new(),
     };
-    let run: Take = |core, key| core.pages.try_take_run(key, 2 * EXTENT, false).0;
+    let run: Take = |core, key| core.pages.try_take_run(key, 2 * EXTENT).0;
     let row: Take = |core, _| core.pages.take_row(0..2 * EXTENT as u32).0;
     for (way, take) in [("one", one), ("run", run), ("row", row)] {
         let (core, file) = full_cache(FRAMES);
