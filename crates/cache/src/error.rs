@@ -456,14 +456,16 @@ impl fmt::Display for Error {
             }
             Self::ContiguousTooLarge { bytes, bytes_max } => write!(
                 f,
-                "{bytes} bytes in one piece are more than this cache gives, {bytes_max}: at most \
-                 2 MiB, and an eighth of the capacity; ask for less, or build the cache with more \
-                 capacity"
+                "{} in one piece are more than this cache gives, {}: at most 2 MiB, and an eighth \
+                 of the capacity; ask for less, or build the cache with more capacity",
+                Size(*bytes as u64),
+                Size(*bytes_max as u64)
             ),
             Self::NoContiguousFrames { bytes, rows: 0, given_out_bytes, .. }
                 if *given_out_bytes > 0 =>
             {
-                write!(f, "no {bytes} bytes in one piece: {given_out_bytes} are given out")?;
+                let (bytes, given_out) = (Size(*bytes as u64), Size(*given_out_bytes as u64));
+                write!(f, "no {bytes} in one piece: {given_out} are given out")?;
                 f.write_str(", and at most an eighth of the cache may be; drop some of that")
             }
             Self::NoContiguousFrames {
@@ -480,9 +482,10 @@ impl fmt::Display for Error {
                 let waited = Duration::from_millis(waited.as_millis() as u64);
                 write!(
                     f,
-                    "no {bytes} bytes in one piece after {waited:?}: in {} of frames {pinned} are \
-                     pinned, {changing} are being changed, {unwritten} cannot be written back, \
-                     and {taken} are taken",
+                    "no {} in one piece after {waited:?}: in {} of frames {pinned} are pinned, \
+                     {changing} are being changed, {unwritten} cannot be written back, and {taken} \
+                     are taken",
+                    Size(*bytes as u64),
                     Count(*rows, "row")
                 )?;
                 if let Some((file, page)) = page {

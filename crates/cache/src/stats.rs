@@ -24,6 +24,16 @@ macro_rules! counts {
         }
 
         impl Stats {
+            /// The share of the pages asked for that were there, between 0 and 1; none if no page
+            /// was asked for. Pages that another call was bringing in just then were not there.
+            /// Reads alone: what is written counts in neither.
+            #[must_use]
+            pub fn hit_ratio(&self) -> Option<f64> {
+                let read_misses = self.misses.saturating_sub(self.write_misses);
+                let reads = self.hits + read_misses + self.deduplicated_misses;
+                (reads > 0).then(|| self.hits as f64 / reads as f64)
+            }
+
             /// What was counted since `before`, which is of the same cache.
             #[must_use]
             pub fn since(&self, before: &Self) -> Self {
@@ -59,8 +69,7 @@ counts! {
     /// Looks without a pin that were in vain, as the page was changed meanwhile.
     PeekRetries peek_retries,
     /// Pages read or written that were not there, by the thread that brought them in, or that read
-    /// them past the cache. The share of reads that found their page is about
-    /// `hits / (hits + misses - write_misses + deduplicated_misses)`.
+    /// them past the cache.
     Misses misses,
     /// Those of them that were written. A page that is written as a whole is not read for it.
     WriteMisses write_misses,

@@ -32,12 +32,14 @@ impl Core {
         pages: &PageRange,
     ) -> Result<(), Failure> {
         self.check_not_forked().map_err(|error| (error, 0))?;
-        if file.is_synced(pages) {
-            return Ok(());
+        while !file.is_synced(pages) {
+            let run = |wanted| self.sync_round(file, wanted);
+            let held = file.syncs.run(|| pages.clone(), run)?;
+            if file.is_done(pages, &held)? {
+                break;
+            }
         }
-        let run = |wanted| self.sync_round(file, wanted);
-        let held = file.syncs.run(|| pages.clone(), run)?;
-        file.outcome_of(pages, &held)
+        Ok(())
     }
 
     /// Syncs what the callers want who share a round. Gives the pages that are held back.
@@ -65,10 +67,14 @@ impl Core {
         pages: &PageRange,
     ) -> Result<(), Failure> {
         self.check_not_forked().map_err(|error| (error, 0))?;
-        let before = file.durability.lock().begin_sync();
-        let held = self.write_back_and_trim(file, std::slice::from_ref(pages));
-        file.durability.lock().outcome_since(before)?;
-        file.outcome_of(pages, &held)
+        loop {
+            let before = file.durability.lock().begin_sync();
+            let held = self.write_back_and_trim(file, std::slice::from_ref(pages));
+            file.durability.lock().outcome_since(before)?;
+            if file.is_done(pages, &held)? {
+                return Ok(());
+            }
+        }
     }
 
     /// As [`Core::write_back`]. The file has its length on the device then; an error of that is

@@ -213,6 +213,14 @@ impl PageMut<'_> {
     ///   loses it, as it would lose a page that cannot be written: the next handle for writing is
     ///   told ([`Error::LostWrites`]), and the log has what it takes.
     ///
+    /// So a page that is changed again and again, each time before its last number is released, is
+    /// never written, and the log never gets shorter. A checkpoint keeps changes out for a moment:
+    /// it takes the lock under which the program makes them, syncs the log, calls
+    /// [`File::release_to`](crate::File::release_to) with the last number, and
+    /// [`File::sync_all`](crate::File::sync_all); then the log may be cut. (So does the example
+    /// `kv`.) Release a number only once all records up to it are durable, those of other threads
+    /// too.
+    ///
     /// ```no_run
     /// # use unherd_cache as unherd;
     /// # fn append(log: &unherd::File, record: &[u8]) -> Result<u64, unherd::Error> { Ok(1) }

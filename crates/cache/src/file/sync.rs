@@ -51,16 +51,33 @@ impl File {
     /// already, it returns at once, without a flush, unless a changed page of the file has left the
     /// cache before a flush covered it.
     ///
-    /// Concurrent syncs of one file share a flush, whatever their ranges.
+    /// Concurrent syncs of one file share a flush, whatever their ranges; and it takes no longer
+    /// from the front of a long file, as it looks at unclean pages alone.
+    ///
+    /// A log to which several threads append: its end is the program's own, under a lock. (Two
+    /// threads may see one [`File::len`]; and after a crash it may lie behind zeros, up to the end
+    /// of a page, so a log that is opened again ends where its last whole record does.)
     ///
     /// ```no_run
     /// # use unherd_cache as unherd;
     /// # let cache = unherd::Cache::builder().build()?;
+    /// use std::sync::Mutex;
+    ///
     /// let log = cache.open("log", unherd::OpenOptions::new().write(true))?;
-    /// let at = log.len();
-    /// log.write_all_at(b"a record", at)?;
-    /// // From the front: a record counts only if those before it, of other threads, are there too.
-    /// log.sync_range(0..at + 8)?;
+    /// let end = Mutex::new(0); // behind the last whole record
+    /// let append = |record: &[u8]| {
+    ///     let to = {
+    ///         // The write too: where the lock is free, all before the end is written.
+    ///         let mut end = end.lock().unwrap();
+    ///         log.write_all_at(record, *end)?;
+    ///         *end += record.len() as u64;
+    ///         *end
+    ///     };
+    ///     // From the front: a record counts only if those before it are there too. Not under the
+    ///     // lock, so those that commit at the same time share a flush.
+    ///     log.sync_range(0..to)
+    /// };
+    /// append(b"a record")?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

@@ -59,8 +59,11 @@ impl File {
                 }
             }
             let outcome = file.syncs.ended(&round).await;
-            if let Some(outcome) = outcome {
-                return self.told(outcome.and_then(|held| file.outcome_of(&pages, &held)));
+            let is_done = outcome.map(|held| held.and_then(|held| file.is_done(&pages, &held)));
+            match is_done {
+                // It has unwound, or a page was released since.
+                None | Some(Ok(false)) => {}
+                Some(done) => return self.told(done.map(|_| ())),
             }
         }
     }

@@ -113,12 +113,16 @@ impl FileState {
         self.len.store(self.rounded_len(len), Ordering::Release);
     }
 
-    /// The outcome of a sync for one who wants those pages; it has left out the `held` ones.
-    pub(crate) fn outcome_of(&self, pages: &PageRange, held: &[PageNo]) -> Result<(), Failure> {
-        match held.iter().find(|page| pages.contains(&page.0)) {
+    /// Whether a sync that has left out the `held` pages has done all for one who wants those
+    /// pages: one that was released meanwhile is to be synced.
+    pub(crate) fn is_done(&self, pages: &PageRange, held: &[PageNo]) -> Result<bool, Failure> {
+        let mut left_out = held.iter().filter(|page| pages.contains(&page.0)).peekable();
+        let is_done = left_out.peek().is_none();
+        let holds = self.holds.lock();
+        match left_out.find(|page| holds.has(**page)) {
             // No error of the file: nobody else is to be told.
-            Some(&page) => Err((self.holds.lock().error(&self.path, page), 0)),
-            None => Ok(()),
+            Some(&page) => Err((holds.error(&self.path, page), 0)),
+            None => Ok(is_done),
         }
     }
 

@@ -42,6 +42,36 @@ fn is_held(error: &Error, page: u64, lsn: u64, released: u64) -> bool {
     matches!(error, Error::Held { page, lsn, released, .. } if (*page, *lsn, *released) == expected)
 }
 
+/// By a release between a sync's look at the page and its end.
+#[test]
+fn a_page_that_was_released_meanwhile_is_no_error() {
+    let _turn = turn();
+    for io in BOTH {
+        let (device, _cache, file) = scene(io);
+        device.set_faults(FaultPlan { yields_max: 8, ..FaultPlan::default() });
+        let changed = AtomicU64::new(0);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for lsn in 1..=3000 {
+                    change(&file, 5, lsn).unwrap();
+                    thread::yield_now();
+                    file.release_to(lsn);
+                    changed.store(lsn, Ordering::Relaxed);
+                }
+            });
+            // So that a sync has more to do than this page.
+            for nth in (0..u64::MAX).take_while(|_| changed.load(Ordering::Relaxed) < 3000) {
+                file.write_at(&[1; PAGE], (6 + nth % 8) * PAGE as u64).unwrap();
+                match if nth % 2 == 0 { file.sync_all() } else { file.write_back() } {
+                    Ok(()) => {}
+                    Err(Error::Held { page: 5, lsn, released, .. }) => assert!(lsn > released),
+                    Err(error) => panic!("{io:?}: {error}"),
+                }
+            }
+        });
+    }
+}
+
 #[test]
 fn nobody_writes_a_held_page() {
     let _turn = turn();

@@ -201,6 +201,9 @@ fn each_page_of_a_stream_of_small_writes_is_a_miss() {
     (0..200).for_each(|nth| log.write_all_at(&[1; 700], nth * 700).unwrap());
     let (stats, pages) = (cache.stats(), (200_u64 * 700).div_ceil(PAGE as u64));
     assert_eq!((stats.misses, stats.write_misses), (pages, pages));
+    assert_eq!(stats.hit_ratio(), None, "nothing was read");
+    log.read_exact_at(&mut [0; 700], 0).unwrap();
+    assert_eq!(cache.stats().hit_ratio(), Some(1.0));
 }
 
 /// What the device was given before may reach it at any time, in the place of what comes later.

@@ -17,6 +17,10 @@ fn value(text: &str) -> Result<Value, String> {
     Ok(value)
 }
 
+fn key(text: &str) -> Result<NonZeroU64, String> {
+    text.parse().map_err(|_| format!("{text}: a key is a whole number above 0"))
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -24,16 +28,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     let open =
         |name| Store::open(&cache, name, 1024, 1 << 20).map_err(|error| format!("{error:?}"));
     match words[..] {
-        [name, "get", key] => match open(name)?.get(key.parse()?)? {
+        [name, "get", number] => match open(name)?.get(key(number)?)? {
             Some(value) => {
                 println!("{}", String::from_utf8_lossy(&value).trim_end_matches('\0'));
             }
             None => println!("there is no such key"),
         },
         [name, "put", ref pairs @ ..] if !pairs.is_empty() && pairs.len() % 2 == 0 => {
-            let pairs = pairs.chunks(2).map(|pair| {
-                Ok::<(NonZeroU64, Value), Box<dyn Error>>((pair[0].parse()?, value(pair[1])?))
-            });
+            let pairs = pairs
+                .chunks(2)
+                .map(|pair| Ok::<(NonZeroU64, Value), String>((key(pair[0])?, value(pair[1])?)));
             open(name)?.commit(&pairs.collect::<Result<Vec<_>, _>>()?)?;
         }
         _ => return Err("usage: kv NAME get KEY | kv NAME put KEY VALUE [KEY VALUE…]".into()),
