@@ -19,7 +19,7 @@ use super::site::{Namer, Site, StackPair};
 use super::stalls::Stall;
 use super::summary::{Summary, wasteful_herds};
 use super::time::Time;
-use super::waits::{PollSite, WaitLine};
+use super::waits::WaitLine;
 use crate::advice::{Advice, BUSY_MACHINE, Primitive, Symptom, Waste, advice};
 use crate::observation::{Object, Process};
 
@@ -79,7 +79,7 @@ pub struct Finding {
     /// The call site.
     pub site: Site,
     /// Where a sample of the stacks says that this is the site: the 95 % confidence interval of its
-    /// share of the sleeps, in percent.
+    /// share of the sleeps, in percent; where all stacks do, and there are other sites: the share.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub site_percent_interval: Option<[f64; 2]>,
     /// By what the program waits or signals there, where a library does it for it.
@@ -145,17 +145,6 @@ impl Finding {
     pub(crate) fn is_explained(&self) -> bool {
         let of_lock = self.through.is_some_and(Primitive::is_lock);
         self.may_be_useful() && (of_lock || self.ledger_needless == Some(0))
-    }
-
-    /// Moved from where most sleep to where the polls are made.
-    fn at_polls(self, at: &PollSite) -> Self {
-        Self {
-            site: at.site.clone(),
-            site_percent_interval: at.percent_interval,
-            through: at.through,
-            stacks: at.stacks.or(self.stacks),
-            ..self
-        }
     }
 
     pub(crate) fn is_of_wakeups(&self) -> bool {
@@ -309,6 +298,9 @@ pub(crate) fn findings(
         let herd = herds.first().copied().filter(|_| in_herds.saturating_mul(2) >= needless);
         found.extend(of_waits(group, herd, wakers, scale));
     }
+    let polls = waits.iter().filter(|line| line.timer_polls > 0);
+    let polls: Vec<WaitLine> = polls.map(WaitLine::at_polls).collect();
+    found.extend(wait_groups(&polls).values().filter_map(|group| of_polls(group, scale)));
     found.extend(alone.into_iter().map(|herd| of_herd(herd, scale)));
     for group in futex_groups(futexes).values() {
         found.extend(of_futexes(group, scale));
@@ -378,6 +370,55 @@ fn object<'a>(lines: &[&'a WaitLine], count: impl Fn(&WaitLine) -> u64) -> (Stri
     (text, most)
 }
 
+/// What is known of any kind of waste in these waits, and the wait with the most of it.
+fn of_kind<'a>(
+    lines: &[&'a WaitLine],
+    waste: Waste,
+    count: fn(&WaitLine) -> u64,
+    herd: Option<Object>,
+) -> Option<(Finding, &'a WaitLine)> {
+    let total = sum(lines, count);
+    let (object, most) = object(lines, count);
+    let (comm, call, function) = (&*most.comm, &*most.call, &*most.site.function);
+    let (object_key, through) = (most.key, most.through);
+    let symptom = Symptom { waste, call, comm, function, object: object_key, herd, through };
+    let finding = || Finding {
+        waste,
+        comm: most.comm.clone(),
+        processes: processes(lines, |line| line.pid),
+        call: most.call.clone(),
+        site: most.site.clone(),
+        through: most.through,
+        site_percent_interval: most.site_percent_interval,
+        object,
+        count: Interval::new(total, 0),
+        of: None,
+        cost: None,
+        detail: None,
+        advice: advice(&symptom),
+        stacks: most.stacks.first().copied(),
+        waker: None,
+        waker_stacks: None,
+        ledger_needless: None,
+        herd_share: 1.0,
+    };
+    (total > 0).then(|| (finding(), most))
+}
+
+/// Polls by timer, of waits at the place where they poll. Wakeups by a sleep's own timer are never
+/// needless wakeups: no episode is both.
+fn of_polls(lines: &[&WaitLine], scale: &Scale) -> Option<Finding> {
+    let (finding, _) = of_kind(lines, Waste::TimerPolls, |line| line.timer_polls, None)?;
+    let period_ns = sum(lines, |line| line.timer_poll_ns).checked_div(finding.count.possible);
+    let cpu_ns = Interval::new(sum(lines, |line| line.timer_poll_cpu_ns), 0);
+    Some(Finding {
+        of: Some(sum(lines, |line| line.wakeups)),
+        cost: scale.cost(CostKind::Cpu, cpu_ns),
+        detail: period_ns.map(|ns| format!("every {}", super::quantity::duration(ns))),
+        ..finding
+    })
+}
+
 fn of_waits(
     lines: &[&WaitLine],
     herd: Option<&Herd>,
@@ -385,32 +426,15 @@ fn of_waits(
     scale: &Scale,
 ) -> Vec<Finding> {
     let finding = |waste, count: fn(&WaitLine) -> u64, of: u64, cost, detail, herd| {
-        let total = sum(lines, count);
-        let (object, most) = object(lines, count);
-        let (comm, call, function) = (&*most.comm, &*most.call, &*most.site.function);
-        let (object_key, through) = (most.key, most.through);
+        let (finding, most) = of_kind(lines, waste, count, herd)?;
         let waker = waker_of(wakers, most).filter(|_| is_of_waker(waste));
-        let symptom = Symptom { waste, call, comm, function, object: object_key, herd, through };
-        let advice = advice(&symptom);
-        (total > 0).then(|| Finding {
-            waste,
-            comm: most.comm.clone(),
-            processes: processes(lines, |line| line.pid),
-            call: most.call.clone(),
-            site: most.site.clone(),
-            through: most.through,
-            site_percent_interval: most.site_percent_interval,
-            object,
-            count: Interval::new(total, 0),
+        Some(Finding {
             of: Some(of),
             cost,
             detail,
-            advice,
-            stacks: most.stacks.first().copied(),
             waker: waker.map(|waker| waker.site.clone()),
             waker_stacks: waker.and_then(|waker| waker.stacks),
-            ledger_needless: None,
-            herd_share: 1.0,
+            ..finding
         })
     };
     let mut needless = Interval::default();
@@ -421,22 +445,7 @@ fn of_waits(
     }
     let (wakeups, sleeps) = (sum(lines, |line| line.wakeups), sum(lines, |line| line.sleeps));
     let cpu = scale.cost(CostKind::Cpu, cpu_ns);
-    let polls = sum(lines, |line| line.timer_polls);
     let mut found = Vec::new();
-    // Wakeups by a sleep's own timer are polls and never needless wakeups: no episode is both.
-    if let Some(period_ns) = sum(lines, |line| line.timer_poll_ns).checked_div(polls) {
-        let detail = Some(format!("every {}", super::quantity::duration(period_ns)));
-        let count = |line: &WaitLine| line.timer_polls;
-        let cpu_ns = Interval::new(sum(lines, |line| line.timer_poll_cpu_ns), 0);
-        let cost = scale.cost(CostKind::Cpu, cpu_ns);
-        let polling = finding(Waste::TimerPolls, count, wakeups, cost, detail, None);
-        let most = lines.iter().rev().max_by_key(|line| line.timer_polls);
-        let at = most.and_then(|line| line.poll_site.as_ref());
-        found.extend(polling.map(|finding| match at {
-            Some(at) => finding.at_polls(at),
-            None => finding,
-        }));
-    }
     if needless.possible > 0 {
         let detail = herd.map(|herd| {
             let size = super::quantity::count(herd.largest);

@@ -284,11 +284,13 @@ fn scheduler_locks(report: &Report) -> Option<String> {
     ))
 }
 
-/// Where the site is known by a sample of the stacks alone: how much of it is there.
+/// Where the site is known by a sample of the stacks alone, or is not the only one: how much of it
+/// is there.
 fn by_samples(finding: &Finding) -> String {
     finding.site_percent_interval.map_or_else(String::new, |[low, high]| {
         let what = if finding.waste == Waste::TimerPolls { "the polls" } else { "its sleeps" };
-        format!("; by samples, {} of {what} are there", percents(low, high))
+        let by_samples = if low < high { " by samples," } else { "" };
+        format!(";{by_samples} {} of {what} are there", percents(low, high))
     })
 }
 

@@ -29,6 +29,7 @@ pub struct WaitLine {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub site_percent: Option<f64>,
     /// Where stacks were taken of some sleeps only: the 95 % confidence interval of that share.
+    /// Where of all, and it is not 100: the share, twice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub site_percent_interval: Option<[f64; 2]>,
     /// By what the program waits there, where a library does it for it.
@@ -101,7 +102,7 @@ pub struct PollSite {
     #[serde(serialize_with = "as_text")]
     pub site: Site,
     /// Where stacks were taken of some polls only: the 95 % confidence interval of the share that
-    /// this site has of them, in percent.
+    /// this site has of them, in percent. Where of all, and it is not 100: the share, twice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub percent_interval: Option<[f64; 2]>,
     /// By what the program waits there, where a library does it for it.
@@ -113,6 +114,17 @@ pub struct PollSite {
 }
 
 impl WaitLine {
+    /// The same waits, told where the polls are made instead of where most sleep.
+    pub(crate) fn at_polls(&self) -> Self {
+        let mut line = self.clone();
+        if let Some(at) = &self.poll_site {
+            (line.site, line.through) = (at.site.clone(), at.through);
+            line.site_percent_interval = at.percent_interval;
+            line.stacks = at.stacks.map_or(line.stacks, |pair| vec![pair]);
+        }
+        line
+    }
+
     /// Whether it waits for a lock that another thread has.
     pub(crate) fn is_lock_wait(&self) -> bool {
         self.through.is_some_and(Primitive::is_lock) && matches!(self.key, Object::Futex(_))
@@ -211,7 +223,8 @@ pub(super) fn call_text(syscall: Option<u32>, judged: bool) -> String {
 }
 
 /// The site of most of the stacks, with its share of them in percent; the pair of stacks that was
-/// met there most; and where only `samples` of `all` were looked at, the interval of that share.
+/// met there most; and the interval of that share, which where each of `all` was looked at is the
+/// share itself, and nothing where that is all.
 fn sampled_site(
     stacks: &[StackPair],
     samples: u64,
@@ -221,9 +234,10 @@ fn sampled_site(
     let (site, percent) = namer.main_site(stacks);
     let there = stacks.iter().find(|pair| pair.user.is_some() && namer.site(pair.user) == site);
     // Of rows that are looked at each time no sample has more weight than another.
-    let interval = percent
-        .filter(|_| (1..all).contains(&samples))
-        .map(|percent| super::share::sampled_percent(percent, samples));
+    let interval = percent.filter(|_| samples > 0).and_then(|percent| match samples < all {
+        true => Some(super::share::sampled_percent(percent, samples)),
+        false => (percent < 100.0).then_some([percent, percent]),
+    });
     (site, percent, there.copied(), interval)
 }
 

@@ -136,6 +136,38 @@ fn polls_are_told_where_they_are_made() {
     assert!(first.ends_with("polling by timer (898 of 899 wakeups in that call)."), "{first}");
     assert!(!second.contains("poll_for_work"), "{second}");
     assert!(second.ends_with("; by samples, 91 to 100 % of the polls are there."), "{second}");
+    let row = &mut observation.waits[0];
+    let other = SampledStack { kernel: None, user: Some(StackId(13)), count: 298 };
+    (row.poll_stacks[0].count, row.poll_stack_samples) = (600, 898);
+    row.poll_stacks.push(other);
+    let second = &verdict(&observation)[1];
+    assert!(second.ends_with("; 67 % of the polls are there."), "each was looked at: {second}");
+}
+
+/// Waits of one call and site poll at two places, and one of these is that of a third wait.
+#[test]
+fn polls_are_put_together_by_their_place() {
+    let mut observation = observation();
+    let poll = observation.waits.iter().find(|row| row.timer_polls > 0).unwrap().clone();
+    let stack = |id| vec![SampledStack { kernel: None, user: Some(StackId(id)), count: 8 }];
+    let row = |descriptor, sleeps_at, polls_at, polls: u64| WaitRow {
+        object: Object::Descriptor(descriptor),
+        stacks: stack(sleeps_at),
+        poll_stacks: stack(polls_at),
+        poll_stack_samples: polls,
+        timer_polls: polls,
+        timer_poll_ns: polls * 1_000_000,
+        ..poll.clone()
+    };
+    observation.waits = vec![row(5, 13, 12, 300), row(6, 13, 14, 200), row(7, 11, 14, 100)];
+    let report = Report::new(&observation, &mut symbols());
+    let polls = report.findings.iter().filter(|of| of.waste == Waste::TimerPolls);
+    let mut polls: Vec<_> =
+        polls.map(|of| (&*of.site.function, of.count.possible, &*of.object)).collect();
+    polls.sort_unstable();
+    let expected =
+        [("pool::queue::pop", 300, "fd 5"), ("pool::queue::push", 300, "fd 6 and another")];
+    assert_eq!(polls, expected);
 }
 
 /// A program with fewer threads than there are processors waits for other programs.
