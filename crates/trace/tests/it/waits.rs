@@ -1,12 +1,14 @@
 //! Needless wakeups, herds and timer polls against the truth.
 
 use std::ops::Range;
+use std::path::Path;
 
 use serde_json::Value;
 use unherd_trace::TraceOptions;
 use unherd_trace::observation::{Object, Observation, WakeCause};
 
-use crate::session::{assert_nothing_lost, number, proven, root, sum, trace, trace_with};
+use crate::fuse::FileSystem;
+use crate::session::{assert_nothing_lost, number, proven, root, sum, trace, trace_in, trace_with};
 
 const RUNS: usize = 3;
 
@@ -134,8 +136,17 @@ fn root_nothing_is_proven_against_a_signal() {
 /// does not sleep again. A machine on which half the looks are doubtful tells little of the tracer,
 /// so it is tried again.
 fn trace_looks(scene: &str, options: &TraceOptions) -> (Observation, Value, Range<u64>) {
+    trace_looks_in(Path::new("."), scene, options)
+}
+
+/// The same in this directory.
+fn trace_looks_in(
+    directory: &Path,
+    scene: &str,
+    options: &TraceOptions,
+) -> (Observation, Value, Range<u64>) {
     for _ in 0..20 {
-        let (seen, truth) = trace_with(scene, options);
+        let (seen, truth) = trace_in(directory, scene, options);
         let (looks, certain) = (number(&truth, "looks"), number(&truth, "certain"));
         if certain * 2 >= looks {
             return (seen, truth, certain..looks);
@@ -276,6 +287,21 @@ fn root_looks_are_polls() {
         println!("{scene}: {polls} polls of {truth}");
         assert!(looks.contains(&polls), "{polls} of {truth}");
     }
+}
+
+/// Where a daemon answers, a look at a file is a sleep that the daemon ends.
+#[test]
+fn root_looks_at_files_of_fuse_are_polls() {
+    let Some(_machine) = root("looks at files of FUSE") else { return };
+    let files = match FileSystem::mount() {
+        Ok(files) => files,
+        Err(error) => return eprintln!("skipped looks at files of FUSE: {error}"),
+    };
+    let options = TraceOptions::default();
+    let (seen, truth, looks) = trace_looks_in(files.path(), "look 200 2", &options);
+    let polls = sum(&seen, |row| row.timer_polls);
+    println!("{polls} polls of {truth}");
+    assert!(looks.contains(&polls), "{polls} of {truth}: {:#?}", seen.waits);
 }
 
 /// The share of the time that threads wait for a lock in which its holders sleep, once or several

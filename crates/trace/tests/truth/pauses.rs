@@ -3,6 +3,7 @@
 use std::fs;
 use std::hint::black_box;
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use rustix::thread::nanosleep;
@@ -153,18 +154,48 @@ pub(crate) fn compute(ticks: usize) -> Value {
     json!({ "ticks": ticks, "unheard": 0 })
 }
 
-/// Looks for a file that does not come, or what `/proc` says.
-pub(crate) fn look(ticks: usize, at_proc: bool) -> Value {
+/// What is looked at.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum At {
+    /// Whether a file has come, which does not.
+    Absent,
+    /// What `/proc` says.
+    Proc,
+    /// Whether a file has come to the current directory, and what `file` holds there.
+    Here,
+}
+
+impl At {
+    pub(crate) fn of(number: usize) -> Self {
+        [Self::Absent, Self::Proc, Self::Here][number]
+    }
+
+    fn look(self, file: Option<&fs::File>) {
+        match self {
+            Self::Absent => {
+                assert!(fs::metadata("/proc/self/no-such-file").is_err());
+                assert!(fs::metadata("/").is_ok());
+            }
+            Self::Proc => {
+                assert!(!fs::read("/proc/self/stat").expect("/proc is there").is_empty());
+            }
+            Self::Here => {
+                assert!(fs::metadata("no-such-file").is_err());
+                let file = file.expect("it is there");
+                assert!(file.read_at(&mut [0; 8], 0).expect("it can be read") > 0);
+            }
+        }
+    }
+}
+
+/// Looks at something that does not change.
+pub(crate) fn look(ticks: usize, at: At) -> Value {
+    let file = fs::File::open("file").ok();
     let mut counted = Looks::default();
     for _ in 0..ticks {
         count::pause(TICK);
         counted.pause_ended();
-        if at_proc {
-            assert!(!fs::read("/proc/self/stat").expect("/proc is there").is_empty());
-        } else {
-            assert!(fs::metadata("/proc/self/no-such-file").is_err());
-            assert!(fs::metadata("/").is_ok());
-        }
+        at.look(file.as_ref());
     }
     json!({ "looks": ticks, "certain": counted.certain() })
 }
