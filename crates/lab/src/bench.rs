@@ -161,8 +161,8 @@ pub fn bench(
     let rounds = &run.series.rounds;
     let judged = run.runner.judged(&header, rounds);
     let mut result = BenchResult { profiles, traces, ..judged };
-    let completed = |error| completed(error, &run.series);
-    failed = concluded(done.map_err(completed), &mut result)?.or(failed.map(completed));
+    let failed = concluded(done, &run.series, &mut result)?
+        .or(failed.map(|error| completed(error, &run.series)));
     let tables = run.runner.tables(&result, rounds, Progress::Done);
     Ok(Outcome { header, result, tables, failed, record: run.series.record })
 }
@@ -192,29 +192,34 @@ pub(crate) fn build_digest<'a>(programs: impl IntoIterator<Item = &'a Path>) -> 
     Some(format!("{:016x}", digest.finish()))
 }
 
-/// The error with what it tells about the record, in the same number of rounds as the tables have:
-/// a round that was being run again is whole.
-pub(crate) fn completed(mut error: Error, series: &Series<'_>) -> Error {
-    let Series { plan, record, rounds, .. } = series;
-    if !rounds.is_empty() {
-        error.name_report(record.report_line(), whole_rounds(plan, &counting(plan, rounds)));
-    }
-    error
-}
-
-/// What ended the rounds early; an error only where there is nothing to judge: no pair, or sides
-/// that did different work.
+/// What ended the rounds early, with what there is to say about the record; an error only where
+/// there is nothing to judge: no pair, or sides that did different work.
 pub(crate) fn concluded(
     done: Result<(), Error>,
+    series: &Series<'_>,
     result: &mut BenchResult,
 ) -> Result<Option<Error>, Error> {
     let Err(error) = done else { return Ok(None) };
+    let error = completed(error, series);
     let has_pairs = result.comparisons.iter().any(|line| line.pairs > 0);
     if !has_pairs || matches!(error, Error::Disagreement { .. }) {
         return Err(error);
     }
     result.marks.push(format!("not all rounds were run: {}", error.mark()));
     Ok(Some(error))
+}
+
+/// An interrupt, whatever it met, in the same number of rounds as the tables have: a round that was
+/// being run again is whole.
+fn completed(error: Error, series: &Series<'_>) -> Error {
+    let Series { plan, record, rounds, .. } = series;
+    let Error::InterruptedStep { .. } = error else { return error };
+    Error::Interrupted {
+        finished: whole_rounds(plan, &counting(plan, rounds)),
+        rounds: plan.until.is_none().then_some(plan.rounds),
+        resume: record.resume_line(&plan.workload),
+        report: (!rounds.is_empty()).then(|| record.report_line()),
+    }
 }
 
 /// The record in `directory`, to go on with on the same machine; `header` becomes the record's.
@@ -352,7 +357,7 @@ impl Run<'_> {
         steps.sort_by_key(|step| (step.cell, step.contender));
         let mut lines = Vec::with_capacity(steps.len());
         for step in steps {
-            if matches!(failed, Some(Error::Interrupted { .. })) {
+            if failed.as_ref().is_some_and(Error::is_interrupt) {
                 break;
             }
             let label = &plan.contenders[step.contender].label;
@@ -362,8 +367,7 @@ impl Run<'_> {
                     Error::Round { what, .. } => format!("the round failed: {what}"),
                     error => error.to_string(),
                 };
-                let is_interrupt = matches!(error, Error::Interrupted { .. });
-                if failed.is_none() || is_interrupt {
+                if failed.is_none() || error.is_interrupt() {
                     *failed = Some(error);
                 }
                 refused(why)
@@ -516,17 +520,15 @@ impl Runner<'_> {
         finished: &Finished,
         record: &Record,
     ) -> Error {
-        let resume = record.resume_line("bench");
         match failure {
             Failure::Interrupted => {
-                let rounds = self.plan.rounds;
-                let finished = rounds.min(number - 1);
-                Error::Interrupted { finished, rounds, resume, report: None }
+                Error::InterruptedStep { what: format!("round {number} of {label}") }
             }
             Failure::Refused => Error::Refused { line: refusal(label, &finished.stderr) },
             Failure::Broken(what) => {
                 record.keep_stderr(&finished.stderr);
                 let stderr = finished.stderr.clone();
+                let resume = record.resume_line(&self.plan.workload);
                 Error::Round { round: number, label: label.to_owned(), what, stderr, resume }
             }
         }
@@ -598,9 +600,10 @@ mod tests {
             let place = tempfile::tempdir().unwrap();
             let record = Record::create(Some(place.path()), &header).unwrap();
             let series = Series::new(&plan, record, rounds, None, false);
-            let resume = "resume".to_owned();
-            let error = Error::Interrupted { finished: 0, rounds: 12, resume, report: None };
-            completed(error, &series).to_string()
+            let error = Error::InterruptedStep { what: "round 1 of before".to_owned() };
+            completed(error, &series)
+                .to_string()
+                .replace(&series.record.resume_line(&plan.workload), "resume")
         };
         let again = Round { attempt: 2, ..round(1, "before", 2.0) };
         let whole = said(vec![round(1, "before", 2.0), round(1, "unherd", 1.0), again]);

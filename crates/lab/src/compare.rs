@@ -31,9 +31,7 @@ pub use records::{ComparedRecords, compare_records};
 pub use sides::Side;
 pub use sweep::Sweep;
 
-use crate::bench::{
-    BenchObserver, Outcome, build_digest, completed, concluded, measured_here, resumed,
-};
+use crate::bench::{BenchObserver, Outcome, build_digest, concluded, measured_here, resumed};
 use crate::blocks::Block;
 use crate::catalogue::Workload;
 use crate::drift;
@@ -174,8 +172,7 @@ pub fn compare(
     marks.extend(drift::mark(&plan, &counted));
     let result = BenchResult::new(&plan, &counted, header.machine.clone(), marks);
     let mut result = result.described_by(&header);
-    let done = done.map_err(|error| completed(error, &series));
-    let failed = concluded(done, &mut result)?;
+    let failed = concluded(done, &series, &mut result)?;
     let tables = compared(&header, &result);
     Ok(Outcome { header, result, tables, failed, record: series.record })
 }
@@ -551,14 +548,11 @@ impl Measure for Commands<'_> {
         record: &Record,
     ) -> Result<Round, Error> {
         let side = &self.request.sides[step.contender];
-        let resume = || record.resume_line("compare");
         let finished = self.process(step.cell, step.contender, step.seed)?;
         let cell = &self.cells[step.cell].cell;
         if finished.ending == Ending::Interrupted {
-            // The plan's number is the most where it goes on until the intervals are narrow.
-            let rounds = self.request.rounds.unwrap_or(number);
-            let (finished, report) = (number - 1, None);
-            return Err(Error::Interrupted { finished, rounds, resume: resume(), report });
+            let what = format!("round {number} of {}", side.label);
+            return Err(Error::InterruptedStep { what });
         }
         let metrics = self.succeeded(&finished).and_then(|()| {
             let metrics = self.metrics.as_ref().ok_or("it was not run before the rounds")?;
@@ -571,7 +565,7 @@ impl Measure for Commands<'_> {
                 label: side.label.clone(),
                 what,
                 stderr: finished.stderr.clone(),
-                resume: resume(),
+                resume: record.resume_line(COMPARE),
             }
         })?;
         let check =

@@ -150,14 +150,14 @@ pub enum Error {
     },
     /// Somebody asked for an end.
     #[error(
-        "interrupted after {finished} of {rounds} rounds; go on by `{resume}`{}",
-        shown_again(report.as_deref())
+        "interrupted after {}; go on by `{resume}`{}",
+        finished_of(*finished, *rounds), shown_again(report.as_deref())
     )]
     Interrupted {
         /// How many rounds were finished.
         finished: usize,
-        /// How many were planned.
-        rounds: usize,
+        /// How many were planned, unless they end where the intervals are narrow.
+        rounds: Option<usize>,
         /// The command that goes on.
         resume: String,
         /// The command that judges what there is again, where a process has finished.
@@ -194,21 +194,12 @@ impl Error {
         }
     }
 
-    /// Adds the command that judges the record again, and how many rounds it has whole, where this
-    /// tells how to go on with it.
-    pub(crate) fn name_report(&mut self, line: String, whole: usize) {
-        if let Self::Interrupted { report, finished, .. } = self {
-            *report = Some(line);
-            *finished = whole;
-        }
-    }
-
     /// In short, as a mark of what was measured all the same.
     pub(crate) fn mark(&self) -> String {
         match self {
             Self::Round { round, label, what, .. } => format!("round {round} of {label}: {what}"),
             Self::Interrupted { finished, rounds, .. } => {
-                format!("interrupted after {finished} of {rounds} rounds")
+                format!("interrupted after {}", finished_of(*finished, *rounds))
             }
             error => error.to_string(),
         }
@@ -283,6 +274,15 @@ fn below(output: &str) -> &'static str {
     if output.trim().is_empty() { "" } else { "; its output is below" }
 }
 
+/// How far the rounds have come.
+fn finished_of(finished: usize, rounds: Option<usize>) -> String {
+    match (finished, rounds) {
+        (finished, Some(rounds)) => format!("{finished} of {rounds} rounds"),
+        (1, None) => "1 round".to_owned(),
+        (finished, None) => format!("{finished} rounds"),
+    }
+}
+
 /// What is said of a record that holds something.
 fn shown_again(report: Option<&str>) -> String {
     report.map_or_else(String::new, |line| format!(", see what there is by `{line}`"))
@@ -317,7 +317,7 @@ mod tests {
         let few = Error::TooFewRounds { rounds: 2, cells: 1, needed: 6 };
         assert_eq!(few.exit_code(), 2);
         let resume = "unherd bench --resume out/x".to_owned();
-        let interrupted = Error::Interrupted { finished: 1, rounds: 6, resume, report: None };
+        let interrupted = Error::Interrupted { finished: 1, rounds: Some(6), resume, report: None };
         assert_eq!(interrupted.exit_code(), 130);
     }
 }

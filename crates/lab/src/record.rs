@@ -30,7 +30,7 @@ use serde_json::Value;
 
 use crate::blocks::{self, MeasuredBlock};
 use crate::catalogue::Workload;
-use crate::compare::{Side, confirm};
+use crate::compare::{COMPARE, Side, confirm};
 use crate::date;
 use crate::drift;
 use crate::error::Error;
@@ -166,7 +166,8 @@ impl Record {
 
     /// The command that goes on with it: the program by the path that this process was started by,
     /// so that the line can be pasted.
-    pub(crate) fn resume_line(&self, subcommand: &str) -> String {
+    pub(crate) fn resume_line(&self, workload: &str) -> String {
+        let subcommand = if workload == COMPARE { COMPARE } else { "bench" };
         format!("{} {subcommand} --resume {}", own_name(), self.directory.display())
     }
 

@@ -535,6 +535,44 @@ fn an_interrupt_keeps_and_judges_what_there_is() {
     assert!(place.path().join("record/result.json").exists());
 }
 
+/// Sends SIGINT to a comparison as soon as `pipe` tells; gives what is on standard error.
+fn interrupted(command: &mut Command, pipe: &std::path::Path) -> String {
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    BufReader::new(fs::File::open(pipe).unwrap()).read_line(&mut String::new()).unwrap();
+    assert!(send("-INT", &child.id().to_string()));
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// How many rounds there are to be is in the plan, whether the command line tells it or not.
+#[test]
+fn interrupt_tells_rounds_of_the_plan() {
+    let place = Place::new();
+    let pipe = place.path().join("alive");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let stop = "echo x >>calls; [ $(wc -l <calls) -ne 9 ] || { echo here >alive; sleep 1000; }";
+    let stopped = |out: &str, options: &[&str], sides: [&str; 2]| {
+        fs::write(place.path().join("calls"), "").unwrap();
+        let mut command = place.command("compare --shell --keep-disturbed --out");
+        command.arg(out).args(options).args(["--", sides[0], "--", sides[1]]);
+        let said = interrupted(&mut command, &pipe);
+        let plan = fs::read_to_string(place.path().join(out).join("plan.json")).unwrap();
+        let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
+        (said, plan["rounds"].clone())
+    };
+    // The first run, then seven rounds.
+    let (said, rounds) = stopped("a", &[], ["true", stop]);
+    let expected = format!("unherd: interrupted after 7 of {rounds} rounds; go on by `");
+    assert!(said.starts_with(&expected), "{said}");
+    // While something is prepared for the fourth round.
+    let (said, rounds) = stopped("b", &["--prepare", stop], ["true", "true"]);
+    let expected = format!("unherd: interrupted after 3 of {rounds} rounds; go on by `");
+    assert!(said.starts_with(&expected), "{said}");
+    let (said, _) = stopped("c", &["--until", "1%"], ["true", stop]);
+    assert!(said.starts_with("unherd: interrupted after 7 rounds; go on by `"), "{said}");
+}
+
 #[test]
 fn interrupt_before_the_rounds_has_its_code() {
     let place = Place::new();
