@@ -215,7 +215,7 @@ fn completed(error: Error, series: &Series<'_>) -> Error {
     let Series { plan, record, rounds, .. } = series;
     let Error::InterruptedStep { .. } = error else { return error };
     Error::Interrupted {
-        finished: whole_rounds(plan, &counting(plan, rounds)),
+        finished: whole_rounds(plan, counting(plan, rounds).iter().map(|round| round.round)),
         rounds: plan.until.is_none().then_some(plan.rounds),
         resume: record.resume_line(&plan.workload),
         report: (!rounds.is_empty()).then(|| record.report_line()),

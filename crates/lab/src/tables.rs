@@ -17,6 +17,7 @@ mod trace;
 mod transactions;
 mod wait_account;
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::plan::Plan;
@@ -61,7 +62,7 @@ pub fn tables(
     for cell in 0..plan.cells.len() {
         let point = Point::of(plan, cell);
         let _ = writeln!(text, "\n{}, {point}", plan.workload);
-        let report = tiotest::report(plan, result, &point, whole_rounds(plan, rounds));
+        let report = tiotest::report(plan, result, &point);
         let in_report_shape = report.is_some();
         if let Some(report) = report {
             text.push_str(&report);
@@ -97,11 +98,28 @@ fn marks(result: &BenchResult) -> String {
     text
 }
 
-/// How many rounds have every contender in every cell.
-pub(crate) fn whole_rounds(plan: &Plan, rounds: &[Round]) -> usize {
+/// How many rounds have every contender in every cell, from the round's number of each process.
+pub(crate) fn whole_rounds(plan: &Plan, numbers: impl Iterator<Item = usize>) -> usize {
+    let mut processes: BTreeMap<usize, usize> = BTreeMap::new();
+    for number in numbers {
+        *processes.entry(number).or_default() += 1;
+    }
     let whole = plan.cells.len() * plan.contenders.len();
-    let processes = |number| rounds.iter().filter(|round| round.round == number).count();
-    (1..=plan.rounds).filter(|&number| processes(number) == whole).count()
+    processes.into_values().filter(|&of_round| of_round == whole).count()
+}
+
+/// How many of all rounds are complete.
+fn rounds_done(done: usize, of: usize) -> String {
+    match done {
+        0 => format!("no complete round of {of}"),
+        done if done == of => format!("{done} rounds"),
+        done => format!("{done} of {of} rounds"),
+    }
+}
+
+/// How the rounds that are told were run.
+fn order(rounds: &str, seed: u64) -> String {
+    format!("{rounds}, each a fresh process, in random order from seed {seed}")
 }
 
 fn heading(plan: &Plan, result: &BenchResult, rounds: &[Round], progress: Progress) -> String {
@@ -118,22 +136,13 @@ fn heading(plan: &Plan, result: &BenchResult, rounds: &[Round], progress: Progre
     if !options.is_empty() {
         let _ = writeln!(text, "{}", options.join(", "));
     }
+    let (done, of) = (whole_rounds(plan, rounds.iter().map(|round| round.round)), plan.rounds);
     let _ = match progress {
-        Progress::SoFar => {
-            let (done, of) = (whole_rounds(plan, rounds), plan.rounds);
-            writeln!(text, "{done} of {of} rounds, not judged yet")
-        }
+        Progress::SoFar => writeln!(text, "{done} of {of} rounds, not judged yet"),
         Progress::Done if plan.deterministic => {
             writeln!(text, "nothing is random or timed: the figures are the same in each round")
         }
-        Progress::Done => {
-            let done = match whole_rounds(plan, rounds) {
-                done if done == plan.rounds => format!("{done} rounds"),
-                done => format!("{done} of {} rounds", plan.rounds),
-            };
-            let seed = plan.seed;
-            writeln!(text, "{done}, each a fresh process, in random order from seed {seed}")
-        }
+        Progress::Done => writeln!(text, "{}", order(&rounds_done(done, of), plan.seed)),
     };
     text
 }

@@ -458,7 +458,7 @@ fn output_that_changes_is_refused_with_its_round() {
         let ran = compare(&place, &words);
         assert_eq!(ran.code, Some(125), "{ran:?}");
         if bad != "x: 2" {
-            let few = "Nothing was shown: a verdict takes at least 6 rounds, not 1.\n";
+            let few = "Nothing was shown: a verdict takes at least 6 pairs of figures, not 1.\n";
             assert!(ran.stdout.starts_with(few), "{ran:?}");
         }
         ran.stderr.lines().next().unwrap().to_owned()

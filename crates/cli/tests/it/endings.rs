@@ -46,7 +46,7 @@ fn the_records_of_finished_rounds_are_kept() {
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(ran.stderr.contains("round 3 of late"), "{ran:?}");
     assert!(place.kept_lines("record") >= 4, "two rounds of both");
-    let few = "Nothing was shown: a verdict takes at least 6 rounds, not 2.\n";
+    let few = "Nothing was shown: a verdict takes at least 6 pairs of figures, not 2.\n";
     assert!(ran.stdout.ends_with(few), "{ran:?}");
 }
 
@@ -205,7 +205,7 @@ fn interrupt_judges_finished_rounds() {
     assert!(ran.stdout.contains("cost_us  halting  CANNOT TELL    too few pairs"), "{ran:?}");
     let mark = "* not all rounds were run: interrupted after 2 of 12 rounds\n";
     assert!(ran.stdout.contains(mark), "{ran:?}");
-    let few = "Nothing was shown: a verdict takes at least 6 rounds, not 2.\n";
+    let few = "Nothing was shown: a verdict takes at least 6 pairs of figures, not 2.\n";
     assert!(ran.stdout.ends_with(few), "{ran:?}");
     let program = env!("CARGO_BIN_EXE_unherd");
     let last = format!(

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use super::comparison::{finding, is_time, tail_lines};
 use super::machines::machines;
-use super::marks;
 use super::number::{number, percent};
 use super::sweep::sweep;
+use super::{marks, order, rounds_done, whole_rounds};
 use crate::printable::printable;
 use crate::record::Header;
 use crate::result::{BenchResult, ComparisonLine, SummaryLine};
@@ -66,11 +66,14 @@ pub(crate) fn verdicts(result: &BenchResult) -> String {
     text
 }
 
-/// A line that stands for all verdicts where the rounds are too few for any.
+/// A line that stands for all verdicts where the pairs are too few for any. A round whose figures
+/// have no ratio makes none.
 pub(super) fn too_few(result: &BenchResult) -> Option<String> {
     let pairs = result.pairs_if_too_few()?;
     let needed = pairs_needed(result.comparisons.len());
-    Some(format!("Nothing was shown: a verdict takes at least {needed} rounds, not {pairs}.\n"))
+    Some(format!(
+        "Nothing was shown: a verdict takes at least {needed} pairs of figures, not {pairs}.\n"
+    ))
 }
 
 /// What is too grave to be left to the marks at the end, if it is so.
@@ -146,27 +149,26 @@ fn verdict(lines: &[&ComparisonLine], delta: f64) -> String {
 /// How many rounds, in which order, how surely.
 fn course(header: &Header, result: &BenchResult) -> String {
     let plan = &header.plan;
-    let pairs = result.comparisons.iter().map(|line| line.pairs).max().unwrap_or(0);
     let sure = number(100.0 * (1.0 - ALPHA));
     let together = match result.comparisons.len() {
         0 | 1 => String::new(),
         2 => " that both intervals hold".to_owned(),
         all => format!(" that all {all} intervals hold"),
     };
+    let pilot = plan.until.map_or(0, |until| until.pilot);
+    let numbers = result.rounds.iter().map(|round| round.round).filter(|&number| number > pilot);
+    let done = whole_rounds(plan, numbers);
     let rounds = match plan.until {
-        None if pairs < plan.rounds => format!("{pairs} of {} rounds", plan.rounds),
-        None => format!("{pairs} rounds"),
+        None => rounds_done(done, plan.rounds),
+        Some(_) if done == 0 => format!("no complete round after a pilot of {pilot}"),
         Some(until) => {
             let reached = result.comparisons.iter().all(|line| line.is_within(until.width));
             let not = if reached { "" } else { " was not reached" };
             let width = number(100.0 * until.width);
-            format!("{pairs} rounds after a pilot of {} (±{width} %{not})", until.pilot)
+            format!("{done} rounds after a pilot of {pilot} (±{width} %{not})")
         }
     };
-    format!(
-        "{rounds}, each a fresh process, in random order from seed {}; {sure} % sure{together}",
-        plan.seed
-    )
+    format!("{}; {sure} % sure{together}", order(&rounds, plan.seed))
 }
 
 /// A line for each judged metric of one side.
@@ -323,8 +325,13 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::catalogue::tests::registry;
     use crate::claims::tests::{line, result};
+    use crate::plan::{Plan, Request};
+    use crate::record::tests::header_of;
     use crate::result::RoundLine;
+    use crate::round::Round;
+    use crate::round::tests::round;
     use crate::surroundings::Surroundings;
 
     fn of_metric(metric: &str, line: ComparisonLine) -> ComparisonLine {
@@ -370,6 +377,24 @@ mod tests {
         let expected = "Nothing was compared.\nOther programs used the processors during most of \
                         it: run it again alone.\n";
         assert_eq!(said([0.5, 0.06]), expected);
+    }
+
+    #[test]
+    fn rounds_without_a_figure_are_rounds() {
+        let request = Request { seed: 3, delta: 0.02, ..Request::default() };
+        let plan = Plan::new(&request, registry().workload("wait").unwrap()).unwrap();
+        let course_of = |rounds: &[Round]| {
+            let result = BenchResult::new(&plan, rounds, serde_json::Value::Null, Vec::new());
+            let pairs = result.comparisons.first().map_or(0, |line| line.pairs);
+            (pairs, course(&header_of(plan.clone()), &result))
+        };
+        let sides = |n| [round(n, "before", 2.0), round(n, "unherd", 1.0)];
+        let mut rounds: Vec<Round> = (1..=3).flat_map(sides).collect();
+        rounds[5].metrics.clear();
+        let (pairs, text) = course_of(&rounds);
+        assert!(pairs == 2 && text.starts_with("3 of 12 rounds, each a fresh"), "{pairs} {text}");
+        let (_, text) = course_of(&rounds[..1]);
+        assert!(text.starts_with("no complete round of 12, each a fresh process"), "{text}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::statistics::Verdict;
 
 /// A line of heading, then two for each base and each that is compared with it: where it is better,
 /// and where it is not. `about` says in words what a base is. Empty where nothing was compared; one
-/// line where the rounds are too few for any verdict.
+/// line where the pairs are too few for any verdict.
 pub fn summary<'a>(result: &BenchResult, about: impl Fn(&str) -> Option<&'a str>) -> String {
     if let Some(line) = too_few(result) {
         return line;
@@ -142,10 +142,10 @@ Against unherd-nofilter, unherd is neither better nor worse in any; the same in 
     }
 
     #[test]
-    fn too_few_rounds_show_nothing() {
+    fn too_few_pairs_show_nothing() {
         let mut few = line(1.0, 1.0, Verdict::CannotTell);
         (few.low, few.high, few.pairs) = (None, None, 3);
-        let expected = "Nothing was shown: a verdict takes at least 7 rounds, not 3.\n";
+        let expected = "Nothing was shown: a verdict takes at least 7 pairs of figures, not 3.\n";
         assert_eq!(summary(&result(vec![few.clone(), few]), |_| None), expected);
     }
 }

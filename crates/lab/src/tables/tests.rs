@@ -76,3 +76,10 @@ fn short_bench_names_finished_rounds() {
     let text = shown(Progress::Done, &rounds()[..13]);
     assert!(text.contains("6 of 12 rounds, each a fresh process"), "{text}");
 }
+
+#[test]
+fn incomplete_rounds_are_told_so() {
+    let text = shown(Progress::Done, &rounds()[..1]);
+    let heading = "no complete round of 12, each a fresh process, in random order from seed 3\n";
+    assert!(text.contains(heading), "{text}");
+}

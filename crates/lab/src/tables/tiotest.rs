@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 
 use super::line_of;
-use crate::plan::{Contender, Plan};
-use crate::result::{BenchResult, Point};
+use crate::plan::Plan;
+use crate::result::{BenchResult, Point, RoundLine};
 
 const WORKLOAD: &str = "tiotest";
 
@@ -18,12 +18,7 @@ const PHASES: [(&str, &str); 4] = [
 ];
 
 /// The tables of each implementation, or `None` where the result is not tiotest's.
-pub(super) fn report(
-    plan: &Plan,
-    result: &BenchResult,
-    point: &Point,
-    rounds: usize,
-) -> Option<String> {
+pub(super) fn report(plan: &Plan, result: &BenchResult, point: &Point) -> Option<String> {
     if plan.workload != WORKLOAD {
         return None;
     }
@@ -33,7 +28,7 @@ pub(super) fn report(
             let name = format!("{phase}_{metric}");
             Some(line_of(result, point, &contender.label, &name)?.median)
         };
-        text.push_str(&heading(contender, rounds));
+        text.push_str(&heading(result, point, &contender.label)?);
         text.push_str(&in_a_box(point.threads, figure)?);
         text.push_str(&scaled(figure)?);
         if let Some(cpu) = line_of(result, point, &contender.label, "setup_cpu_s")
@@ -47,9 +42,15 @@ pub(super) fn report(
     Some(text)
 }
 
-fn heading(contender: &Contender, rounds: usize) -> String {
-    let of = if rounds == 1 { String::new() } else { format!(" (medians of {rounds} rounds)") };
-    format!("\n{}{of}:\n", contender.label)
+/// `None` where no round of it has finished. Those whose others have not count here, too.
+fn heading(result: &BenchResult, point: &Point, label: &str) -> Option<String> {
+    let is_its = |round: &&RoundLine| round.label == label && round.point == *point;
+    let of = match result.rounds.iter().filter(is_its).count() {
+        0 => return None,
+        1 => String::new(),
+        rounds => format!(" (medians of {rounds} rounds)"),
+    };
+    Some(format!("\n{label}{of}:\n"))
 }
 
 fn in_a_box(threads: usize, figure: impl Fn(&str, &str) -> Option<f64>) -> Option<String> {
@@ -125,6 +126,9 @@ fn wakeups(figure: impl Fn(&str, &str) -> Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalogue::tests::registry;
+    use crate::plan::Request;
+    use crate::round::tests::round;
 
     /// The figures of the report's first table.
     fn of_2004(phase: &str, metric: &str) -> Option<f64> {
@@ -160,6 +164,18 @@ Read:            28.7410MB/cpusec
 Random Read:     11.5591MB/cpusec
 ";
         assert_eq!(scaled(of_2004).unwrap(), expected);
+    }
+
+    #[test]
+    fn heading_counts_the_rounds_of_its_side() {
+        let request = Request { seed: 3, delta: 0.02, ..Request::default() };
+        let plan = Plan::new(&request, registry().workload("wait").unwrap()).unwrap();
+        // No round is complete.
+        let rounds = [1, 2, 3].map(|number| round(number, "before", 100.0));
+        let result = BenchResult::new(&plan, &rounds, serde_json::Value::Null, Vec::new());
+        let of = |label: &str| heading(&result, &Point::of(&plan, 0), label);
+        assert_eq!(of("before").unwrap(), "\nbefore (medians of 3 rounds):\n");
+        assert_eq!(of("unherd"), None);
     }
 
     #[test]
