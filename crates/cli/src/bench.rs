@@ -65,6 +65,7 @@ fn start(
     }
     let outcome = bench(&plan, known, &conditions, &mut progress, &interrupt)?;
     // Print first: writing may fail. Write all the same when nobody reads the output.
+    // An error names the record itself.
     let record = outcome.failed.is_none().then_some(outcome.directory());
     let printed = match is_quiet {
         true => Ok(()),

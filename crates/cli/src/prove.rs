@@ -257,6 +257,8 @@ fn explained(error: Error, request: &CompareRequest, cure: Cure, interrupt: &Int
         Error::Interrupted { .. } => {
             return Error::InterruptedStep { what: "prove".to_owned() }.into();
         }
+        // Nothing goes on with what prove has run.
+        Error::EndedEarly { error, .. } => return explained(*error, request, cure, interrupt),
         error => return of_program(error),
     };
     // The fault may be the program's own, and rare: as many runs without the cure.

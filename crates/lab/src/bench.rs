@@ -162,7 +162,7 @@ pub fn bench(
     let judged = run.runner.judged(&header, rounds);
     let mut result = BenchResult { profiles, traces, ..judged };
     let failed = concluded(done, &run.series, &mut result)?
-        .or(failed.map(|error| completed(error, &run.series)));
+        .or(failed.map(|error| going_on(error, &run.series)));
     let tables = run.runner.tables(&result, rounds, Progress::Done);
     Ok(Outcome { header, result, tables, failed, record: run.series.record })
 }
@@ -206,7 +206,7 @@ pub(crate) fn concluded(
         return Err(error);
     }
     result.marks.push(format!("not all rounds were run: {}", error.mark()));
-    Ok(Some(error))
+    Ok(Some(going_on(error, series)))
 }
 
 /// An interrupt, whatever it met, in the same number of rounds as the tables have: a round that was
@@ -219,6 +219,17 @@ fn completed(error: Error, series: &Series<'_>) -> Error {
         rounds: plan.until.is_none().then_some(plan.rounds),
         resume: record.resume_line(&plan.workload),
         report: (!rounds.is_empty()).then(|| record.report_line()),
+    }
+}
+
+/// An error beside tables: it says where the record is, by the command that goes on with it.
+fn going_on(error: Error, series: &Series<'_>) -> Error {
+    let Series { plan, record, .. } = series;
+    match completed(error, series) {
+        error if error.names_record(record.directory()) => error,
+        error => {
+            Error::EndedEarly { error: Box::new(error), resume: record.resume_line(&plan.workload) }
+        }
     }
 }
 

@@ -169,13 +169,22 @@ pub enum Error {
         /// What was being done.
         what: String,
     },
+    /// What ended the rounds early, where some have been judged.
+    #[error("{error}; `{resume}` goes on with what has finished")]
+    EndedEarly {
+        /// What it was.
+        error: Box<Error>,
+        /// The command that goes on.
+        resume: String,
+    },
 }
 
 impl Error {
     /// 2 where the command line or the machine does not allow what was asked, 1 where what was
     /// measured failed, 130 after an interrupt, as shells have it.
-    pub const fn exit_code(&self) -> u8 {
+    pub fn exit_code(&self) -> u8 {
         match self {
+            Self::EndedEarly { error, .. } => error.exit_code(),
             Self::UnknownName { .. }
             | Self::Usage { .. }
             | Self::TooFewRounds { .. }
@@ -194,10 +203,23 @@ impl Error {
         }
     }
 
+    /// Whether its own line tells where the record in `directory` is.
+    pub(crate) fn names_record(&self, directory: &Path) -> bool {
+        match self {
+            Self::Round { .. }
+            | Self::Interrupted { .. }
+            | Self::Disagreement { .. }
+            | Self::EndedEarly { .. } => true,
+            Self::Record { path, .. } | Self::Malformed { path, .. } => path.starts_with(directory),
+            _ => false,
+        }
+    }
+
     /// In short, as a mark of what was measured all the same.
     pub(crate) fn mark(&self) -> String {
         match self {
             Self::Round { round, label, what, .. } => format!("round {round} of {label}: {what}"),
+            Self::Step { what, how, .. } => format!("{what}: {how}"),
             Self::Interrupted { finished, rounds, .. } => {
                 format!("interrupted after {}", finished_of(*finished, *rounds))
             }
@@ -213,6 +235,7 @@ impl Error {
     /// What the measured process wrote to standard error before it failed, if this is about one.
     pub fn child_output(&self) -> Option<&str> {
         match self {
+            Self::EndedEarly { error, .. } => error.child_output(),
             Self::Round { stderr: output, .. }
             | Self::Step { output, .. }
             | Self::FirstRun { output, .. }
@@ -316,8 +339,11 @@ mod tests {
     fn exit_codes_tell_whose_fault_it_is() {
         let few = Error::TooFewRounds { rounds: 2, cells: 1, needed: 6 };
         assert_eq!(few.exit_code(), 2);
-        let resume = "unherd bench --resume out/x".to_owned();
-        let interrupted = Error::Interrupted { finished: 1, rounds: Some(6), resume, report: None };
+        let resume = || "unherd bench --resume out/x".to_owned();
+        let interrupted =
+            Error::Interrupted { finished: 1, rounds: Some(6), resume: resume(), report: None };
         assert_eq!(interrupted.exit_code(), 130);
+        let early = Error::EndedEarly { error: Box::new(few), resume: resume() };
+        assert_eq!(early.exit_code(), 2);
     }
 }

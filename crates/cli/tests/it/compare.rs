@@ -424,6 +424,28 @@ fn a_command_that_fails_in_one_round_costs_that_round() {
 }
 
 #[test]
+fn failed_preparation_names_the_record() {
+    let place = Place::new();
+    // Two first runs and three rounds of two each; the ninth is in the fourth round.
+    let prepare = "echo x >>calls; [ $(wc -l <calls) -ne 9 ] || { echo no room; exit 1; }";
+    let options = ["--prepare", prepare, "--rounds", "14"];
+    let ran = shells(&place, &options, &["true", "true"]);
+    assert_eq!(ran.code, Some(125), "{ran:?}");
+    assert!(ran.stdout.contains("3 of 14 rounds"), "{ran:?}");
+    assert!(ran.stdout.contains("run: --prepare of ") && !ran.stdout.contains("below"), "{ran:?}");
+    let [first, output] = ran.stderr.lines().collect::<Vec<_>>()[..] else { panic!("{ran:?}") };
+    let end = format!(
+        "exit status: 1; its output is below; `{} compare --resume record` goes on with \
+         what has finished",
+        env!("CARGO_BIN_EXE_unherd")
+    );
+    assert!(first.starts_with("unherd: --prepare of ") && first.ends_with(&end), "{ran:?}");
+    assert_eq!(output, "  | no room");
+    let resumed = place.run("compare --resume record");
+    assert!(resumed.stdout.contains("14 rounds, each"), "{resumed:?}");
+}
+
+#[test]
 fn replaced_program_is_not_resumed() {
     let place = Place::new();
     let write = |text: &str| {

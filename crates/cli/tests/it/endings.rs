@@ -88,6 +88,22 @@ fn crash_in_last_round_costs_it_alone() {
 }
 
 #[test]
+fn refusal_after_rounds_names_the_record() {
+    let place = Place::new();
+    let ran = place.run("bench fake --with before,fickle --keep-disturbed --out record");
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.stdout.contains("2 of 12 rounds, each a fresh process"), "{ran:?}");
+    let mark = "* not all rounds were run: the disk is full; make room\n";
+    assert!(ran.stdout.contains(mark), "{ran:?}");
+    let resume = format!("{} bench --resume record", env!("CARGO_BIN_EXE_unherd"));
+    let line =
+        format!("unherd: the disk is full; make room; `{resume}` goes on with what has finished\n");
+    assert_eq!(ran.stderr, line);
+    let resumed = place.run("bench --resume record");
+    assert!(resumed.stdout.contains("12 rounds, each a fresh process"), "{resumed:?}");
+}
+
+#[test]
 fn unresumable_records_are_refused() {
     let place = Place::new();
     let done = place.run("bench fake --out record --rounds 6");

@@ -35,6 +35,10 @@ late) # Fails at one call, the third unless told.
     at=$(cat "$here/fails-at" 2>/dev/null || echo 3)
     [ "$(wc -l <"$here/late")" -ne "$at" ] || { echo "too late" >&2; exit 1; }
     cost=50 ;;
+fickle) # Is refused at its third call.
+    echo x >>"$here/fickle"
+    [ "$(wc -l <"$here/fickle")" -ne 3 ] || { echo "the disk is full; make room" >&2; exit 2; }
+    cost=50 ;;
 painter) printf '\033[2Jall is well\n' >&2; exit 5 ;;
 leaver) # Leaves somebody behind, in a session of its own, who holds the outputs open.
     mkfifo "$here/fifo.$$"
