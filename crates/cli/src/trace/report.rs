@@ -21,14 +21,12 @@ pub(super) struct Outputs {
     format: Format,
     full: bool,
     unprivileged: bool,
-    json: Option<Sink>,
-    folded: Option<Sink>,
-    pprof: Option<Sink>,
-    perfetto: Option<Sink>,
-    firefox: Option<Sink>,
-    html: Option<Sink>,
+    others: Vec<(Sink, WriteReport)>,
     budgets: Vec<Budget>,
 }
+
+/// Writes a report in one of its formats.
+type WriteReport = fn(&Report, &mut dyn Write) -> io::Result<()>;
 
 /// A file, or standard error.
 struct Sink {
@@ -121,14 +119,19 @@ impl Sink {
 impl Outputs {
     pub(super) fn open(args: &TraceArgs) -> Result<Self, Failure> {
         let output = Opened::at("-o", &args.output)?;
-        let json = Opened::at("--json", &args.json)?;
-        let folded = Opened::at("--folded", &args.folded)?;
-        let pprof = Opened::at("--pprof", &args.pprof)?;
-        let perfetto = Opened::at("--perfetto", &args.perfetto)?;
-        let firefox = Opened::at("--firefox", &args.firefox)?;
-        let html = Opened::at("--html", &args.html)?;
-        let files = [&output, &json, &folded, &pprof, &perfetto, &firefox, &html];
-        let files: Vec<_> = files.into_iter().flatten().collect();
+        let formats: [(&'static str, &Option<PathBuf>, WriteReport); 6] = [
+            ("--json", &args.json, |of, mut to| of.write_json(&mut to)),
+            ("--folded", &args.folded, |of, mut to| of.write_folded(&mut to).map(drop)),
+            ("--pprof", &args.pprof, |of, mut to| of.write_pprof(&mut to)),
+            ("--perfetto", &args.perfetto, |of, mut to| of.write_perfetto(&mut to)),
+            ("--firefox", &args.firefox, |of, mut to| of.write_firefox(&mut to)),
+            ("--html", &args.html, |of, mut to| of.write_html(&mut to)),
+        ];
+        let mut others = Vec::new();
+        for (option, path, write) in formats {
+            others.extend(Opened::at(option, path)?.map(|opened| (opened, write)));
+        }
+        let files: Vec<_> = output.iter().chain(others.iter().map(|(opened, _)| opened)).collect();
         check_apart(&files, !args.command.is_empty())?;
         let main = match output {
             Some(opened) => opened.sink()?,
@@ -139,12 +142,10 @@ impl Outputs {
             format: args.format,
             full: args.full,
             unprivileged: args.unprivileged,
-            json: json.map(Opened::sink).transpose()?,
-            folded: folded.map(Opened::sink).transpose()?,
-            pprof: pprof.map(Opened::sink).transpose()?,
-            perfetto: perfetto.map(Opened::sink).transpose()?,
-            firefox: firefox.map(Opened::sink).transpose()?,
-            html: html.map(Opened::sink).transpose()?,
+            others: others
+                .into_iter()
+                .map(|(opened, write)| Ok((opened.sink()?, write)))
+                .collect::<Result<_, Failure>>()?,
             budgets: args.max.clone(),
         })
     }
@@ -164,22 +165,14 @@ impl Outputs {
             Format::Text => report.write_text(&mut out, full, WIDTH, colour),
             Format::Json => report.write_json(&mut out),
         });
-        let json = self.json.as_mut().map(|to| to.write(|mut out| report.write_json(&mut out)));
-        let folded = self.folded.as_mut();
-        let folded = folded.map(|to| to.write(|mut out| report.write_folded(&mut out).map(drop)));
-        let pprof = self.pprof.as_mut().map(|to| to.write(|mut out| report.write_pprof(&mut out)));
-        let perfetto = self.perfetto.as_mut();
-        let perfetto = perfetto.map(|to| to.write(|mut out| report.write_perfetto(&mut out)));
-        let firefox = self.firefox.as_mut();
-        let firefox = firefox.map(|to| to.write(|mut out| report.write_firefox(&mut out)));
-        let html = self.html.as_mut().map(|to| to.write(|mut out| report.write_html(&mut out)));
+        let others = self.others.iter_mut().map(|(to, write)| to.write(|out| write(&report, out)));
+        let written: Vec<_> = std::iter::once(main).chain(others).collect();
         let exceeded = report.exceeded(&self.budgets);
         for excess in &exceeded {
             note(&format!("budget exceeded: {excess}"));
         }
         // Where one could not be written, the others are there all the same.
-        let written = [Some(main), json, folded, pprof, perfetto, firefox, html];
-        written.into_iter().flatten().collect::<Result<(), _>>()?;
+        written.into_iter().collect::<Result<(), _>>()?;
         Ok(exceeded.is_empty())
     }
 }
