@@ -1,7 +1,6 @@
 //! How far a bench has come: a bar on a terminal, nothing when piped.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use unherd_lab::{BenchObserver, Plan, printable};
@@ -40,7 +39,7 @@ impl Progress {
 }
 
 impl BenchObserver for Progress {
-    fn begun(&mut self, plan: &Plan, processes: usize, _record: &Path) {
+    fn begun(&mut self, plan: &Plan, processes: usize) {
         let of_round = plan.cells.len() * plan.contenders.len();
         (self.began, self.rounds) = (Timestamp::now(), processes / of_round.max(1));
         if !self.is_terminal {

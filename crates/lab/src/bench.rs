@@ -55,8 +55,8 @@ pub struct Conditions {
 
 /// Who watches a bench run.
 pub trait BenchObserver {
-    /// The machine is ready; this much is to be run, and the record is there.
-    fn begun(&mut self, plan: &Plan, processes: usize, record: &Path);
+    /// The machine is ready, and the record is there; this much is to be run.
+    fn begun(&mut self, plan: &Plan, processes: usize);
     /// A process is about to start.
     fn starting(&mut self, round: usize, label: &str);
     /// It has finished.
@@ -150,7 +150,7 @@ pub fn bench(
     let further = usize::from(conditions.profile) + usize::from(conditions.trace.is_some());
     let groups = run.series.groups_left();
     let processes = (groups + further * plan.cells.len()) * plan.contenders.len();
-    watch.begun(plan, processes, run.series.record.directory());
+    watch.begun(plan, processes);
     let done = run.all_rounds(watch, &header);
     let (mut profiles, mut traces, mut failed) = (Vec::new(), Vec::new(), None);
     if done.is_ok() {

@@ -164,7 +164,7 @@ pub fn compare(
     };
     let mut series = Series::new(&plan, record, rounds, request.block, request.keep_disturbed);
     let groups = series.groups_left();
-    watch.begun(&plan, groups * plan.contenders.len(), series.record.directory());
+    watch.begun(&plan, groups * plan.contenders.len());
     let done = series.run(&commands, watch, &mut |series, number, _| is_narrow(series, number));
     watch.ended();
     let counted = counting(&plan, &series.rounds);
