@@ -246,7 +246,7 @@ pub(crate) struct BenchArgs {
     pub(crate) plant: Option<f64>,
     /// With --aa: run the whole bench N times, and count how often it finds a difference. Exit with
     /// 1 where that is too often, or with --plant too rarely.
-    #[arg(long, value_name = "N", help_heading = heading::OFTEN)]
+    #[arg(long, value_name = "N", value_parser = repeats, help_heading = heading::OFTEN)]
     pub(crate) repeat: Option<usize>,
 }
 
@@ -280,6 +280,14 @@ impl PlanArgs {
 
 /// What to do with the claims.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Exit codes: 0 all are met; 1 one is not met, is worse than before, or its command failed; 2 the \
+command line or the file of claims is wrong; 130 interrupted.
+
+Examples:
+  unherd claims --list
+  unherd claims --quick wake-nobody
+  unherd claims --update --commit $(git rev-parse --short HEAD)")]
 pub(crate) struct ClaimsArgs {
     /// Only these.
     pub(crate) names: Vec<String>,
@@ -422,7 +430,10 @@ fn help_or_failure(
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return Ok(Err(error.to_string()));
     }
-    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+    if matches!(
+        error.kind(),
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand
+    ) {
         return Err(Failure::usage("no command is given", "see 'unherd --help'"));
     }
     let text = error.to_string();
@@ -433,6 +444,12 @@ fn help_or_failure(
     let what = what.strip_prefix("error: ").unwrap_or(&what);
     let mut known = <CommandLine as clap::CommandFactory>::command();
     known.build();
+    if let (ErrorKind::InvalidSubcommand, Some(name)) =
+        (error.kind(), error.get(ContextKind::InvalidSubcommand))
+    {
+        let names = known.get_subcommands().map(clap::Command::get_name);
+        return Err(Error::unknown("command", &name.to_string(), names).into());
+    }
     let command = subcommand(args).and_then(|name| known.find_subcommand(name));
     let subcommand = command.map_or("", clap::Command::get_name);
     if let Some((given, advice)) = missing(subcommand, error.kind(), what) {
@@ -520,8 +537,12 @@ fn hint(subcommand: &str, kind: ErrorKind, what: &str) -> Option<String> {
         _ => None,
     };
     let option = unknown.filter(|word| word.starts_with('-'));
+    let is_number = |word: &str| word.starts_with(|digit: char| digit.is_ascii_digit());
     let advice = match (subcommand, unknown) {
-        _ if what.contains("'--resume") => {
+        (_, Some(word)) if word.strip_prefix('-').is_some_and(is_number) => {
+            "no option takes a number below 0"
+        }
+        _ if kind == ErrorKind::ArgumentConflict && what.contains("'--resume") => {
             "it goes on by its record's command line, so give it alone; pages: unherd report DIR \
              --html FILE"
         }
@@ -570,6 +591,12 @@ pub(crate) fn memory(text: &str) -> Result<u64, String> {
 
 pub(crate) fn share(text: &str) -> Result<f64, String> {
     parse_share(text).ok_or_else(|| "give a share such as 5% or 0.05".to_owned())
+}
+
+/// How often something is repeated: not at all would show nothing.
+pub(crate) fn repeats(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| *count > 0);
+    count.ok_or_else(|| "give a whole number, 1 or more".to_owned())
 }
 
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {

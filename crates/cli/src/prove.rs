@@ -68,7 +68,8 @@ pub(crate) struct ProveArgs {
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     timeout: Duration,
     /// The code that each run must end with.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0,
+        value_parser = clap::value_parser!(i32).range(0..=255))]
     exit_code: i32,
     /// Where the record goes [default: out/compare-DATE].
     #[arg(long, value_name = "DIR")]

@@ -7,7 +7,7 @@ use clap::Args;
 use unherd_lab::statistics::Verdict;
 use unherd_lab::{self as lab, ComparisonLine, Read, parse_share};
 
-use crate::arguments::{self, Format, PlanArgs, heading, seconds, share};
+use crate::arguments::{self, Format, PlanArgs, heading, repeats, seconds, share};
 use crate::reports::ReportFiles;
 
 /// Compare any commands in alternating rounds, and judge the difference.
@@ -135,7 +135,10 @@ pub(crate) struct CompareArgs {
     #[arg(long, help_heading = heading::RUN)]
     pub(crate) check: bool,
     /// The code that the commands must end with.
-    #[arg(long, value_name = "N", default_value_t = 0, help_heading = heading::RUN)]
+    #[arg(
+        long, value_name = "N", default_value_t = 0, help_heading = heading::RUN,
+        value_parser = clap::value_parser!(i32).range(0..=255)
+    )]
     pub(crate) exit_code: i32,
     /// Compare at each of these values, which stand for {NAME} in the commands; several --sweep
     /// make every combination. Where NAME is threads, clients, jobs, processes, workers or
@@ -183,7 +186,8 @@ pub(crate) struct CompareArgs {
     /// where one command against itself is called different too often, or another command slower
     /// too rarely: a test of the comparison.
     #[arg(
-        long, value_name = "N", conflicts_with_all = ["fail_on", "html", "markdown", "csv"],
+        long, value_name = "N", value_parser = repeats,
+        conflicts_with_all = ["fail_on", "html", "markdown", "csv"],
         help_heading = heading::OFTEN
     )]
     pub(crate) repeat: Option<usize>,

@@ -124,6 +124,8 @@ impl Side {
                 fs::canonicalize(&path).map_err(|_| missing("there is no such program"))?;
             return if is_program(&absolute) {
                 Ok(absolute)
+            } else if absolute.is_dir() {
+                Err(missing("that is a directory"))
             } else {
                 let label = &self.label;
                 Err(Error::usage(
