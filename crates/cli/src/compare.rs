@@ -44,8 +44,10 @@ pub(crate) fn run_again(args: &CompareArgs, run: &BlockRun) -> Result<ExitCode, 
 fn start(args: &CompareArgs, again: Option<&BlockRun>) -> Result<ExitCode, Failure> {
     args.files.check()?;
     let request = request(args, again)?;
-    // Here for the builds, which may take minutes.
-    request.out.as_deref().map_or(Ok(()), check_place)?;
+    if args.blocks.plan.is_none() || again.is_some() {
+        // Here for the builds, which may take minutes.
+        check_place(request.out.as_deref())?;
+    }
     let interrupt = Interrupt::on_signals().map_err(Failure::Output)?;
     let (request, trees) = checked_out(args, request, &interrupt)?;
     build_sides(args, &request, 0, &interrupt)?;

@@ -16,7 +16,9 @@ use std::time::Duration;
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process_group};
 use unherd_lab::statistics::Verdict;
-use unherd_lab::{CompareRequest, Error, Interrupt, Read, Side, Sweep, compare, plan_comparison};
+use unherd_lab::{
+    CompareRequest, Error, Interrupt, Read, Side, Sweep, check_place, compare, plan_comparison,
+};
 use unherd_sys::{Deadline, Timestamp};
 use unherd_trace::advice::Waste;
 use unherd_trace::report::{Finding, LITTLE_PERCENT};
@@ -78,6 +80,7 @@ pub(crate) struct ProveArgs {
 
 /// Applies the cure, measures, and prints what it gains.
 pub(crate) fn run(args: &ProveArgs) -> Result<ExitCode, Failure> {
+    check_place(args.out.as_deref())?;
     let interrupt = Interrupt::on_signals().map_err(Failure::Output)?;
     let (cure, cured) = match args.cure {
         Some(cure) => (cure, None),

@@ -125,7 +125,7 @@ pub fn bench(
     watch: &mut dyn BenchObserver,
     interrupt: &Interrupt,
 ) -> Result<Outcome, Error> {
-    conditions.out.as_deref().map_or(Ok(()), check_place)?;
+    check_place(conditions.out.as_deref())?;
     let mut prepared = PreparedMachine::prepare(&known.workload, &conditions.options, interrupt)?;
     prepared.marks.extend(plan.warning());
     let runner_of = |it: &Contender| known.runner_of(&it.implementation);

@@ -155,6 +155,7 @@ pub fn compare(
     watch: &mut dyn BenchObserver,
     interrupt: &Interrupt,
 ) -> Result<Outcome, Error> {
+    check_place(request.out.as_deref())?;
     let (commands, mut header) = ready(request, interrupt)?;
     header.blocks = measured_here(request.block, &header.machine);
     let plan = header.plan.clone();
@@ -192,7 +193,6 @@ fn ready<'a>(
     request: &'a CompareRequest,
     interrupt: &'a Interrupt,
 ) -> Result<(Commands<'a>, Header), Error> {
-    request.out.as_deref().map_or(Ok(()), check_place)?;
     let files = request
         .adapter
         .as_ref()

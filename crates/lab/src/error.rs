@@ -134,7 +134,7 @@ pub enum Error {
         /// What was tried.
         what: &'static str,
         /// What to do.
-        advice: &'static str,
+        advice: String,
         /// What the kernel said.
         source: std::io::Error,
         /// Whether anything had been measured by then.

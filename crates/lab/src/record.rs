@@ -47,6 +47,8 @@ const RESULT: &str = "result.json";
 const TABLES: &str = "tables.txt";
 const STDERR: &str = "stderr.txt";
 const ROUNDS: &str = "rounds";
+/// Where records go unless told.
+const DEFAULT_PLACE: &str = "out";
 const NOT_MADE: &str = "cannot make the record's directory";
 /// In the record of compared commands, that of the comparison which repeats what differed.
 pub const CONFIRM: &str = "confirm";
@@ -142,7 +144,13 @@ impl Record {
     /// [`Error::Record`] where it cannot be opened; [`Error::Usage`] while a bench is adding to it.
     pub fn reopen(directory: &Path) -> Result<Self, Error> {
         let path = directory.join(PLAN);
-        let cannot = |source| failed(&path, "cannot open the record", source, false);
+        let cannot = |source| Error::Record {
+            path: path.clone(),
+            what: "cannot open the record",
+            advice: "go on with it as the user who began it".to_owned(),
+            source,
+            begun: false,
+        };
         let plan = File::options().read(true).write(true).open(&path).map_err(cannot)?;
         match flock(&plan, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { directory: directory.to_owned(), _plan: plan }),
@@ -191,9 +199,17 @@ impl Record {
         let Some(first) = rounds.first() else { return Ok(()) };
         let path = self.directory.join(ROUNDS).join(format!("{:03}.jsonl", first.round));
         let lines: String = rounds.iter().map(|round| compact(round) + "\n").collect();
-        open_lines(&path)
-            .and_then(|mut file| file.write_all(lines.as_bytes()))
-            .map_err(|source| failed(&path, "cannot append a finished round", source, true))
+        open_lines(&path).and_then(|mut file| file.write_all(lines.as_bytes())).map_err(|source| {
+            let directory = self.directory.display();
+            let advice = format!("make room, and go on by --resume {directory}");
+            Error::Record {
+                path,
+                what: "cannot append a finished round",
+                advice,
+                source,
+                begun: true,
+            }
+        })
     }
 
     /// Appends marks, which stand below those of the plan from then on.
@@ -230,7 +246,9 @@ impl Record {
         let beside = self.directory.join(format!("{name}.new"));
         fs::write(&beside, text).and_then(|()| fs::rename(&beside, &path)).map_err(|source| {
             let _ = fs::remove_file(&beside);
-            failed(&path, "cannot write", source, true)
+            let advice =
+                format!("the rounds are kept: make room, and see `{}`", self.report_line());
+            Error::Record { path, what: "cannot write", advice, source, begun: true }
         })
     }
 }
@@ -245,19 +263,18 @@ pub fn make_place(out: Option<&Path>, default: &str) -> Result<PathBuf, Error> {
         Some(path) => path.to_owned(),
         None => {
             make_default_place();
-            Path::new("out").join(default)
+            Path::new(DEFAULT_PLACE).join(default)
         }
     };
     make_directory(&place)?;
     Ok(place)
 }
 
-/// Makes `out/`, where records go unless told. Where this fails, making the record's own directory
-/// says why.
+/// Makes the place of all records. Where this fails, making the record's own directory says why.
 fn make_default_place() {
-    if fs::create_dir("out").is_ok() {
+    if fs::create_dir(DEFAULT_PLACE).is_ok() {
         // Records are no part of a repository.
-        let _ = fs::write("out/.gitignore", "*\n");
+        let _ = fs::write(Path::new(DEFAULT_PLACE).join(".gitignore"), "*\n");
     }
 }
 
@@ -270,12 +287,14 @@ fn make_directory(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Sees whether the directory of a record is there, or could be made, before anything is run.
+/// Sees whether the directory of a record is there, or could be made, before anything is run; that
+/// of all records unless told.
 ///
 /// # Errors
 ///
 /// [`Error::Record`] with what making it would fail by, as far as that is known now.
-pub fn check_place(directory: &Path) -> Result<(), Error> {
+pub fn check_place(out: Option<&Path>) -> Result<(), Error> {
+    let directory = out.unwrap_or(Path::new(DEFAULT_PLACE));
     let above = match directory.parent() {
         Some(above) if !above.as_os_str().is_empty() => above,
         _ => Path::new("."),
@@ -352,8 +371,13 @@ impl StoredRecord {
                 "name one that --out named, or out/WORKLOAD-DATE",
             ));
         }
-        let mut header: Header = serde_json::from_str(&read(&path)?)
-            .map_err(|error| Error::malformed(&path, format!("no plan of a record: {error}")))?;
+        let mut header: Header = serde_json::from_str(&read(&path)?).map_err(|error| {
+            let what = match error.is_eof() {
+                true => "it was cut off before its end; measure again".to_owned(),
+                false => format!("no plan of a record: {error}; name another, or measure again"),
+            };
+            Error::malformed(&path, what)
+        })?;
         if header.plan.schema != PLAN_SCHEMA {
             let what = format!("its schema is '{}', not '{PLAN_SCHEMA}'", header.plan.schema);
             return Err(Error::malformed(&path, what));
@@ -450,8 +474,11 @@ fn read_lines<T: DeserializeOwned>(path: &Path, items: &mut Vec<T>) -> Result<()
     // What stands after the last line's end was being written when the lab ended.
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     for (index, line) in whole.lines().enumerate() {
-        let item = serde_json::from_str(line)
-            .map_err(|error| Error::malformed(path, format!("line {}: {error}", index + 1)))?;
+        let item = serde_json::from_str(line).map_err(|error| {
+            let line = index + 1;
+            let what = format!("line {line}: {error}; take that line out, or measure again");
+            Error::malformed(path, what)
+        })?;
         items.push(item);
     }
     Ok(())
@@ -461,7 +488,7 @@ fn read(path: &Path) -> Result<String, Error> {
     fs::read_to_string(path).map_err(|source| Error::Record {
         path: path.to_owned(),
         what: "cannot read the record",
-        advice: "name the directory that --out named",
+        advice: "name the directory that --out named".to_owned(),
         source,
         begun: false,
     })
@@ -473,12 +500,13 @@ fn failed(path: &Path, what: &'static str, source: io::Error, begun: bool) -> Er
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room, or give --out",
         _ => "give a directory that can be written by --out",
     };
+    let advice = advice.to_owned();
     Error::Record { path: path.to_owned(), what, advice, source, begun }
 }
 
 /// Two in one second are told apart by the process number.
 fn free_name(workload: &str) -> PathBuf {
-    let name = format!("out/{workload}-{}", date::stamp_now());
+    let name = format!("{DEFAULT_PLACE}/{workload}-{}", date::stamp_now());
     let path = PathBuf::from(&name);
     if path.exists() { PathBuf::from(format!("{name}-{}", std::process::id())) } else { path }
 }
@@ -601,7 +629,8 @@ pub(crate) mod tests {
         let old = fs::read_to_string(place.path().join(RESULT)).unwrap();
         std::os::unix::fs::symlink("/dev/full", place.path().join("result.json.new")).unwrap();
         let error = record.finish(&result, &tables).unwrap_err();
-        assert!(error.to_string().ends_with("make room, or give --out"), "{error}");
+        let advice = format!("{} report {}`", own_name(), place.path().display());
+        assert!(error.to_string().ends_with(&advice), "{error}");
         assert_eq!(fs::read_to_string(place.path().join(RESULT)).unwrap(), old);
     }
 
@@ -630,7 +659,7 @@ pub(crate) mod tests {
             (file.join("record"), "Not a directory"),
             (file.clone(), "File exists"),
         ] {
-            let checked = check_place(&out).unwrap_err();
+            let checked = check_place(Some(&out)).unwrap_err();
             let created = Record::create(Some(&out), &header()).unwrap_err();
             assert_eq!(checked.to_string(), created.to_string(), "the same words early and late");
             assert_eq!(checked.exit_code(), 2);
@@ -638,9 +667,9 @@ pub(crate) mod tests {
             assert!(checked.to_string().starts_with(&said), "{checked}");
         }
         assert!(!absent.exists());
-        check_place(&absent).unwrap();
+        check_place(Some(&absent)).unwrap();
         Record::create(Some(&absent), &header()).unwrap();
-        check_place(&absent).unwrap();
+        check_place(Some(&absent)).unwrap();
     }
 
     #[test]
@@ -650,6 +679,7 @@ pub(crate) mod tests {
         std::os::unix::fs::symlink("/dev/full", place.path().join("rounds/001.jsonl")).unwrap();
         let error = record.append(&[round(1, "before", 2.0)]).unwrap_err();
         assert_eq!(error.exit_code(), 1);
-        assert!(error.to_string().ends_with("make room, or give --out"), "{error}");
+        let advice = format!("make room, and go on by --resume {}", place.path().display());
+        assert!(error.to_string().ends_with(&advice), "{error}");
     }
 }

@@ -69,7 +69,7 @@ impl TraceFiles {
             fs::read_to_string(path).map_err(|source| Error::Record {
                 path: path.to_owned(),
                 what: "cannot read the trace",
-                advice: "trace the round by hand",
+                advice: "trace the round by hand".to_owned(),
                 source,
                 begun: true,
             })

@@ -633,9 +633,18 @@ fn a_record_has_nowhere_to_go() {
     let line = "unherd: a/b/c: cannot make the record's directory: No such file or directory \
                 (os error 2); make the directory above it, or give another by --out\n";
     assert_eq!(ran.stderr, line);
+    // The place of all records cannot be made either.
+    fs::write(place.path().join("out"), "").unwrap();
+    let line = "unherd: out: cannot make the record's directory: File exists (os error 17); give a \
+                directory that can be written by --out\n";
+    let sides = ["--build", "touch built", "--", "touch", "ran", "--", "true"];
+    assert_eq!(compare(&place, &sides).stderr, line);
+    assert_eq!(place.run("prove --cure wake-one -- touch ran").stderr, line);
     for name in ["built", "ran", "a"] {
         assert!(!place.path().join(name).exists(), "{name}");
     }
+    let plan = compare(&place, &[&["--plan", "p", "--blocks", "2"], &sides[2..]].concat());
+    assert_eq!(plan.code, Some(0), "a plan is no record: {plan:?}");
 }
 
 #[test]

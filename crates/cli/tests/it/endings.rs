@@ -132,6 +132,31 @@ fn unresumable_records_are_refused() {
 }
 
 #[test]
+fn damaged_records_say_what_to_do() {
+    let place = Place::new();
+    let done = place.run("bench fake --out record --rounds 6");
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let damaged = |file: &str, text: &str, line: &str| {
+        let path = place.path().join("record").join(file);
+        let whole = fs::read(&path).unwrap();
+        fs::write(&path, text).unwrap();
+        let ran = place.run("report record");
+        assert_eq!(
+            (ran.code, &*ran.stderr),
+            (Some(2), &*format!("unherd: record/{file}: {line}\n"))
+        );
+        fs::write(&path, whole).unwrap();
+    };
+    damaged("plan.json", "", "it was cut off before its end; measure again");
+    damaged("plan.json", "{\"schema\":", "it was cut off before its end; measure again");
+    let line = "no plan of a record: missing field `command` at line 1 column 14; name another, or \
+                measure again";
+    damaged("plan.json", "{\"schema\":\"x\"}", line);
+    let line = "line 1: expected ident at line 1 column 2; take that line out, or measure again";
+    damaged("rounds/001.jsonl", "nonsense\n", line);
+}
+
+#[test]
 fn refused_value_names_its_round() {
     let place = Place::new();
     let ran = place.run("bench fake --with before,debtor --keep-disturbed --out record");
@@ -149,7 +174,12 @@ fn full_disk_at_end_costs_no_result() {
     let ran = place.run("bench fake --out record");
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(ran.stdout.contains("FASTER"), "{ran:?}");
-    assert!(ran.stderr.contains("record/result.json: cannot write: No space left"), "{ran:?}");
+    let line = format!(
+        "unherd: record/result.json: cannot write: No space left on device (os error 28); the \
+         rounds are kept: make room, and see `{} report record`\n",
+        env!("CARGO_BIN_EXE_unherd")
+    );
+    assert!(ran.stderr.ends_with(&line), "{ran:?}");
     let again = place.run("report record");
     assert!(again.stdout.contains("FASTER"), "{again:?}");
 }
