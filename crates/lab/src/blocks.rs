@@ -140,8 +140,10 @@ impl BlockPlan {
             let what = format!("cannot read the plan {}", path.display());
             Error::machine(what, "name the file that --plan named", source)
         })?;
-        let plan: Self = serde_json::from_str(&text)
-            .map_err(|error| Error::malformed(path, format!("no plan in blocks: {error}")))?;
+        let plan: Self = serde_json::from_str(&text).map_err(|error| {
+            let what = format!("no plan in blocks: {error}; name the file that --plan has written");
+            Error::malformed(path, what)
+        })?;
         if plan.schema != BLOCKS_SCHEMA {
             let what = format!("its schema is '{}', not '{BLOCKS_SCHEMA}'", plan.schema);
             return Err(Error::malformed(path, what));

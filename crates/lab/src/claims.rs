@@ -32,6 +32,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 use toml_edit::{ArrayOfTables, DocumentMut, Item};
 
+use crate::error::in_toml;
 use crate::fingerprint::fingerprint;
 use crate::result::{BenchResult, ComparisonLine};
 use crate::statistics::Verdict;
@@ -233,7 +234,7 @@ impl Claims {
     ///
     /// What is wrong with it, and where.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let claims: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        let claims: Self = toml::from_str(text).map_err(|error| in_toml(&error, text))?;
         for (index, claim) in claims.claims.iter().enumerate() {
             if claims.claims[..index].iter().any(|earlier| earlier.name == claim.name) {
                 return Err(format!("two claims are called '{}'", claim.name));

@@ -104,7 +104,7 @@ pub enum Error {
         at: String,
     },
     /// A command beside the rounds failed: a build, git.
-    #[error("{what}: {how}{}", below(output))]
+    #[error("{what}: {how}{}", below_or_by_hand(output))]
     Step {
         /// What was run.
         what: String,
@@ -297,6 +297,14 @@ fn below(output: &str) -> &'static str {
     if output.trim().is_empty() { "" } else { "; its output is below" }
 }
 
+/// The same, or how to see more.
+fn below_or_by_hand(output: &str) -> &'static str {
+    match below(output) {
+        "" => "; run it by hand to see why",
+        below => below,
+    }
+}
+
 /// How far the rounds have come.
 fn finished_of(finished: usize, rounds: Option<usize>) -> String {
     match (finished, rounds) {
@@ -309,6 +317,13 @@ fn finished_of(finished: usize, rounds: Option<usize>) -> String {
 /// What is said of a record that holds something.
 fn shown_again(report: Option<&str>) -> String {
     report.map_or_else(String::new, |line| format!(", see what there is by `{line}`"))
+}
+
+/// What is wrong with a file of TOML, in one line.
+pub(crate) fn in_toml(error: &toml::de::Error, text: &str) -> String {
+    let before = error.span().map_or("", |span| &text[..span.start.min(text.len())]);
+    let line = before.matches('\n').count() + 1;
+    format!("line {line}: {}", error.message().replace('\n', " "))
 }
 
 /// The one of `known` that `name` most likely was meant to be, if any is near enough to guess.

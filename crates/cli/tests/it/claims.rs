@@ -154,3 +154,13 @@ fn what_is_no_claim_is_refused() {
         assert!(ran.stderr.contains(what), "{line}: {ran:?}");
     }
 }
+
+#[test]
+fn broken_file_of_claims_is_told_in_a_line() {
+    let place = place();
+    fs::write(place.path().join("claims.toml"), "[[claim]]\nname: good\n").unwrap();
+    let broken = place.run("claims");
+    assert_eq!(broken.code, Some(2), "{broken:?}");
+    assert!(broken.stderr.starts_with("unherd: claims.toml: line 2: "), "{broken:?}");
+    assert_eq!(broken.stderr.lines().count(), 1, "{broken:?}");
+}

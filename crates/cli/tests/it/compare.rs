@@ -349,7 +349,9 @@ fn around_each_process_something_may_be_done() {
     assert_eq!(prepared.matches("B\n").count(), 9, "{prepared}");
     let broken = shells(&place, &["--prepare", "exit 7", "--out", "b"], &["true", "true"]);
     assert_eq!(broken.code, Some(125), "{broken:?}");
-    assert!(broken.stderr.contains("--prepare of A (exit 7): exit status: 7"), "{broken:?}");
+    let line = "unherd: --prepare of A (exit 7): it ended with exit code 7; run it by hand to see \
+                why\n";
+    assert_eq!(broken.stderr, line);
 }
 
 #[test]
@@ -439,7 +441,7 @@ fn failed_preparation_names_the_record() {
     assert!(ran.stdout.contains("run: --prepare of ") && !ran.stdout.contains("below"), "{ran:?}");
     let [first, output] = ran.stderr.lines().collect::<Vec<_>>()[..] else { panic!("{ran:?}") };
     let end = format!(
-        "exit status: 1; its output is below; `{} compare --resume record` goes on with \
+        "it ended with exit code 1; its output is below; `{} compare --resume record` goes on with \
          what has finished",
         env!("CARGO_BIN_EXE_unherd")
     );

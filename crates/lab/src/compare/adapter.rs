@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::builds;
 use super::metrics::Source;
 use super::sides::Side;
-use crate::error::Error;
+use crate::error::{Error, in_toml};
 use crate::interrupt::Interrupt;
 use crate::leftovers::WorkDirectory;
 use crate::statistics::Better;
@@ -129,11 +129,8 @@ impl Adapter {
 
     fn parse(name: &str, text: &str) -> Result<Self, Error> {
         let refused = |what: String| Error::usage(what, "docs/compare.md says what it has");
-        let content: Content = toml::from_str(text).map_err(|error| {
-            let before = error.span().map_or("", |span| &text[..span.start.min(text.len())]);
-            let line = before.matches('\n').count() + 1;
-            refused(format!("line {line}: {}", error.message().replace('\n', " ")))
-        })?;
+        let content: Content =
+            toml::from_str(text).map_err(|error| refused(in_toml(&error, text)))?;
         let source = |metric: &Metric| {
             let better = match metric.better {
                 Direction::Lower => Better::Lower,
