@@ -178,7 +178,36 @@ pub(crate) struct Scale {
     /// Some process has its files in the library's cache.
     has_cache: bool,
     by_process: HashMap<u32, u64>,
-    ledger_needless: HashMap<u32, u64>,
+    by_ledger: HashMap<u32, ByLedger>,
+}
+
+/// Of a process with a ledger: needless wakeups in the library's waits.
+#[derive(Debug, Clone, Copy)]
+struct ByLedger {
+    /// As many as the ledger counts.
+    counted: u64,
+    /// Those that are none of tasks, which the trace does not see, and may all be needless.
+    of_threads: u64,
+    /// As many as are possible by the trace.
+    possible: u64,
+}
+
+impl ByLedger {
+    /// None if its ledger does not say.
+    fn of(ledger: &Ledger) -> Option<Self> {
+        let says = |name| ledger.says_in_all.get(name).copied();
+        let counted = says("needless_wakeups")?;
+        let unseen = says("wakeups")?.saturating_sub(ledger.saw_wake_calls?);
+        let possible = ledger.saw.needless_wakeups?.possible;
+        Some(Self { counted, of_threads: counted.saturating_sub(unseen), possible })
+    }
+
+    /// At least that many of those that are `possible` somewhere: what is needless elsewhere is
+    /// possible there.
+    fn at_least(self, possible: u64) -> u64 {
+        let elsewhere = self.possible.saturating_sub(possible);
+        self.of_threads.saturating_sub(elsewhere).min(possible)
+    }
 }
 
 impl Scale {
@@ -189,7 +218,6 @@ impl Scale {
         ledgers: &[Ledger],
     ) -> Self {
         let by_process = processes.iter().filter_map(|of| Some((of.pid, of.cpu_ns?)));
-        let needless = |of: &Ledger| Some((of.pid, *of.says_in_all.get("needless_wakeups")?));
         Self {
             cpu_ns: summary.own_cpu_ns(),
             threads_ns: time.map_or_else(
@@ -203,7 +231,7 @@ impl Scale {
             has_cache: ledgers.iter().any(Ledger::is_of_cache),
             has_many_threads: summary.threads > summary.cpus as u64,
             by_process: by_process.collect(),
-            ledger_needless: ledgers.iter().filter_map(needless).collect(),
+            by_ledger: ledgers.iter().filter_map(|of| Some((of.pid, ByLedger::of(of)?))).collect(),
         }
     }
 
@@ -246,14 +274,20 @@ impl Scale {
         self.estimate(ns.fold(0, u64::saturating_add))
     }
 
-    /// What the ledgers count, if all these waits are in ledgers.
-    fn ledger_needless(&self, lines: &[&WaitLine]) -> Option<u64> {
-        let of = |line: &&WaitLine| {
-            let needless = self.ledger_needless.get(&line.pid).filter(|_| line.library)?;
-            Some((line.pid, *needless))
-        };
-        let by_process: Option<BTreeMap<u32, u64>> = lines.iter().map(of).collect();
-        by_process.map(|by_process| by_process.into_values().fold(0, u64::saturating_add))
+    /// What the ledgers of these waits' processes count as needless, of all waits that they count,
+    /// and how many of these waits that are at least; none if no ledger says so.
+    fn by_ledger(&self, lines: &[&WaitLine]) -> Option<(u64, u64)> {
+        let mut possible: BTreeMap<u32, u64> = BTreeMap::new();
+        for line in lines.iter().filter(|line| line.library) {
+            let sum = possible.entry(line.pid).or_default();
+            *sum = sum.saturating_add(line.needless.possible);
+        }
+        let counts = possible.iter().filter_map(|(pid, possible)| {
+            self.by_ledger.get(pid).map(|by| (by.counted, by.at_least(*possible)))
+        });
+        counts.reduce(|(all, here), (counted, at_least)| {
+            (all.saturating_add(counted), here.saturating_add(at_least))
+        })
     }
 
     /// Futex calls that came to nothing. Under contention for the word's bucket each takes longer.
@@ -444,6 +478,15 @@ fn of_waits(
         cpu_ns.add(line.needless_cpu_ns);
     }
     let (wakeups, sleeps) = (sum(lines, |line| line.wakeups), sum(lines, |line| line.sleeps));
+    let by_ledger = scale.by_ledger(lines);
+    if let Some((_, at_least)) = by_ledger
+        && at_least > needless.proven
+    {
+        // Which of them, the ledger does not say: they take their share of what all take.
+        let share = at_least as f64 / needless.possible as f64;
+        cpu_ns.proven = cpu_ns.proven.max((cpu_ns.possible as f64 * share) as u64);
+        needless.proven = at_least;
+    }
     let cpu = scale.cost(CostKind::Cpu, cpu_ns);
     let mut found = Vec::new();
     if needless.possible > 0 {
@@ -470,7 +513,8 @@ fn of_waits(
         let most_looked = sum(lines, |line| line.possible_in_herds).saturating_mul(2) >= unproven;
         let herd_share = percent(in_herds_ns, unproven_ns).unwrap_or_default() / 100.0;
         let herd_share = if needless.proven > 0 || most_looked { herd_share } else { 0.0 };
-        let ledger_needless = scale.ledger_needless(lines);
+        let is_all = lines.iter().all(|line| line.library);
+        let ledger_needless = by_ledger.filter(|_| is_all).map(|(counted, _)| counted);
         found.extend(wakes.map(|wakes| {
             let mut wakes = Finding { count: needless, herd_share, ledger_needless, ..wakes };
             if let Some(herd) = herd.filter(|herd| !herd.stacks.is_empty()) {

@@ -193,7 +193,7 @@ fn headline(finding: &Finding, summary: Option<&Summary>) -> String {
         format!(", {} by the program's own ledger", count(needless))
     });
     let proof = match each {
-        _ if !unproven => String::new(),
+        _ if !unproven => ledger,
         Some(ns) => format!(", none proven{ledger}; {} of CPU each", duration(ns)),
         None => format!(", none proven{ledger}"),
     };

@@ -71,8 +71,10 @@ fn ledger_is_heard_of_its_waits() {
     assert!(verdict.contains("none proven, 0 by the program's own ledger"), "{verdict}");
     assert!(!shown);
     let (verdict, shown) = told(1_200);
-    assert!(verdict.contains("none proven, 1,200 by the program's own ledger"), "{verdict}");
-    assert!(shown);
+    // Of the wakeups that it counts 100 are of tasks, or were not seen: those may be among them.
+    let expected = "(1,100 to 3,480 of the 4,000 wakeups there, 1,200 by the program's own ledger)";
+    assert!(verdict.contains(expected), "{verdict}");
+    assert!(!shown, "it is no open question");
 }
 
 /// Threads that poll one pipe by an array each: one object, which their herds are named by, too.
