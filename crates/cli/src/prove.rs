@@ -29,6 +29,7 @@ use self::preload::Preload;
 use crate::arguments::seconds;
 use crate::output::{self, Failure, note};
 use crate::progress::Progress;
+use crate::trace::spawn_advice;
 
 const BEFORE: &str = "before";
 
@@ -144,7 +145,9 @@ fn advised(args: &ProveArgs, interrupt: &Interrupt) -> Result<(Cure, String), Fa
     let mut session = Session::start(Target::Command(command), &SessionOptions::default())
         .map_err(|error| match error {
             // No cure helps there.
-            SessionError::Spawn { .. } => Failure::tracing(format!("{error}; name a program")),
+            SessionError::Spawn { ref program, ref source } => {
+                Failure::tracing(format!("{error}; {}", spawn_advice(program, source)))
+            }
             error => failed(error.to_string()),
         })?;
     let deadline = Deadline::after(args.timeout);

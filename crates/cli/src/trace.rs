@@ -28,6 +28,7 @@ use unherd_trace::diff::{Diff, DiffError};
 use unherd_trace::{Observation, Pause, Session, SessionError, Target, UnprivilegedSession};
 
 pub(crate) use arguments::TraceArgs;
+pub(crate) use ending::spawn_advice;
 
 use self::arguments::Compared;
 use self::ending::{death, exit_code, failure};

@@ -498,7 +498,14 @@ impl Commands<'_> {
         };
         let finished = run().map_err(|source| {
             let bound = cgroup.as_ref().map(|_| "--cgroup");
-            not_started(program, bound, "see whether it is a program for this machine", source)
+            // The program itself was there a moment ago.
+            let advice = match source.kind() {
+                std::io::ErrorKind::NotFound => {
+                    "it is there, and the interpreter that it names is not"
+                }
+                _ => "see whether it is a program for this machine",
+            };
+            not_started(program, bound, advice, source)
         })?;
         around("--cleanup", cleanup)?;
         Ok(finished.in_cgroup(cgroup.as_ref()))

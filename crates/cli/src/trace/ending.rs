@@ -1,7 +1,8 @@
 //! Exit codes: the command's, a budget's, our own.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
 
 use signal_hook::consts::SIGINT;
@@ -43,14 +44,25 @@ pub(super) fn death(status: Option<ExitStatus>) -> Option<String> {
 /// What a session's error means to the caller.
 pub(super) fn failure(error: SessionError) -> Failure {
     match &error {
-        SessionError::Spawn { source, .. } => {
+        SessionError::Spawn { program, source } => {
             let code = if source.kind() == ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
-            Failure::WithCode { line: format!("{error}; name a program"), code }
+            let advice = spawn_advice(program, source);
+            Failure::WithCode { line: format!("{error}; {advice}"), code }
         }
         SessionError::Trace(TraceError::NotPermitted | TraceError::NoBtf) => Failure::tracing(
             format!("{error}; --unprivileged tells of one's own processes what it can without"),
         ),
         _ => Failure::tracing(error.to_string()),
+    }
+}
+
+/// What to do about a command that cannot be started.
+pub(crate) fn spawn_advice(program: &str, source: &io::Error) -> &'static str {
+    match source.kind() {
+        ErrorKind::NotFound if program.contains('/') && Path::new(program).exists() => {
+            "it is there, and the interpreter that it names is not"
+        }
+        _ => "name a program",
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
@@ -73,11 +74,19 @@ fn root_exit_code_and_output_are_the_commands() {
 #[test]
 fn unrunnable_commands_exit_like_env() {
     let directory = tempfile::tempdir().unwrap();
-    let text = file(&directory, "text");
+    let [text, orphan] = ["text", "orphan"].map(|name| file(&directory, name));
     fs::write(&text, "no program").unwrap();
+    fs::write(&orphan, "#!/nonexistent/interpreter\n").unwrap();
+    fs::set_permissions(&orphan, fs::Permissions::from_mode(0o755)).unwrap();
+    let advice = "name a program";
+    let commands = [
+        ("/nonexistent/program", 127, advice),
+        ("nosuchcommand", 127, advice),
+        (&text, 126, advice),
+        (&orphan, 127, "it is there, and the interpreter that it names is not"),
+    ];
     for how in [&["--"][..], &["--unprivileged", "--"]] {
-        for (command, code) in [("/nonexistent/program", 127), ("nosuchcommand", 127), (&text, 126)]
-        {
+        for (command, code, advice) in commands {
             let ran = ran(trace(&[how, &[command]].concat()));
             if is_refused(&ran) {
                 continue;
@@ -86,7 +95,7 @@ fn unrunnable_commands_exit_like_env() {
             assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
             let begin = format!("unherd: cannot run '{command}': ");
             let is_told = ran.stderr.starts_with(&begin);
-            assert!(is_told && ran.stderr.ends_with("; name a program\n"), "{ran:?}");
+            assert!(is_told && ran.stderr.ends_with(&format!("; {advice}\n")), "{ran:?}");
         }
     }
 }
