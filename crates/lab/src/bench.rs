@@ -499,26 +499,16 @@ impl Runner<'_> {
     }
 
     fn succeeded(&self, finished: &Finished) -> Result<(), Failure> {
-        use std::os::unix::process::ExitStatusExt;
-        let status = match finished.ending {
-            Ending::Interrupted => return Err(Failure::Interrupted),
-            Ending::TimedOut => {
-                let seconds = self.conditions.timeout.as_secs_f64();
-                let what = format!("it had not ended after {seconds} s (--timeout) and was killed");
-                return Err(Failure::Broken(what));
-            }
-            Ending::Exited(status) => status,
-        };
-        let memory = finished.memory_hint("--memory");
-        match (status.code(), status.signal()) {
-            (Some(0), _) => Ok(()),
-            (Some(2), _) => Err(Failure::Refused),
-            (Some(code), _) => {
+        if finished.ending == Ending::Interrupted {
+            return Err(Failure::Interrupted);
+        }
+        let code = finished.exit_code(self.conditions.timeout, "--memory");
+        match code.map_err(Failure::Broken)? {
+            0 => Ok(()),
+            2 => Err(Failure::Refused),
+            code => {
+                let memory = finished.memory_hint("--memory");
                 Err(Failure::Broken(format!("it ended with exit code {code}{memory}")))
-            }
-            (None, signal) => {
-                let signal = signal.unwrap_or_default();
-                Err(Failure::Broken(format!("it was killed by signal {signal}{memory}")))
             }
         }
     }

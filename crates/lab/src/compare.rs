@@ -512,33 +512,17 @@ impl Commands<'_> {
     }
 
     fn succeeded(&self, finished: &Finished) -> Result<(), String> {
-        use std::os::unix::process::ExitStatusExt;
         let wanted = self.request.exit_code;
-        let status = match finished.ending {
-            Ending::Interrupted => return Err("interrupted".to_owned()),
-            Ending::TimedOut => {
-                let seconds = self.request.timeout.as_secs_f64();
-                return Err(format!(
-                    "it had not ended after {seconds} s (--timeout) and was killed"
-                ));
-            }
-            Ending::Exited(status) => status,
-        };
-        let memory = finished.memory_hint("--cgroup");
-        match (status.code(), status.signal()) {
-            (Some(code), _) if code == wanted => Ok(()),
-            (Some(code), _) => {
-                let asks = finished.stderr.contains("tty") || finished.stderr.contains("terminal");
-                let hint = match asks {
-                    true => "; it has neither terminal nor input here",
-                    false => &memory,
-                };
-                Err(format!("it ended with exit code {code}, not {wanted} (--exit-code){hint}"))
-            }
-            (None, signal) => {
-                Err(format!("it was killed by signal {}{memory}", signal.unwrap_or(0)))
-            }
+        let code = finished.exit_code(self.request.timeout, "--cgroup")?;
+        if code == wanted {
+            return Ok(());
         }
+        let asks = finished.stderr.contains("tty") || finished.stderr.contains("terminal");
+        let hint = match asks {
+            true => "; it has neither terminal nor input here".to_owned(),
+            false => finished.memory_hint("--cgroup"),
+        };
+        Err(format!("it ended with exit code {code}, not {wanted} (--exit-code){hint}"))
     }
 }
 

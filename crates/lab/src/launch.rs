@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::hash::{DefaultHasher, Hasher};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -48,8 +49,6 @@ pub(crate) struct Launch<'a> {
     pub(crate) environment: Vec<(&'a str, &'a str)>,
     /// Without a terminal, even if the lab has one.
     pub(crate) own_session: bool,
-    /// Whether its standard output is discarded by the kernel rather than read.
-    pub(crate) discard_output: bool,
 }
 
 /// How it went.
@@ -72,6 +71,22 @@ impl Finished {
     pub(crate) fn in_cgroup(self, cgroup: Option<&Cgroup>) -> Self {
         let out_of_memory = cgroup.and_then(Cgroup::has_run_out).unwrap_or(false);
         Self { out_of_memory, ..self }
+    }
+
+    /// The code that it ended with, or in words what ended it. `timeout` is what it was given, and
+    /// `bound` the option that bounds its memory.
+    pub(crate) fn exit_code(&self, timeout: Duration, bound: &str) -> Result<i32, String> {
+        match self.ending {
+            Ending::Exited(status) => status.code().ok_or_else(|| {
+                let signal = status.signal().unwrap_or_default();
+                format!("it was killed by signal {signal}{}", self.memory_hint(bound))
+            }),
+            Ending::TimedOut => {
+                let seconds = timeout.as_secs_f64();
+                Err(format!("it had not ended after {seconds} s (--timeout) and was killed"))
+            }
+            Ending::Interrupted => Err("interrupted".to_owned()),
+        }
     }
 
     /// What is said after how it failed, where memory is why; `option` is what gave it so little.
@@ -106,7 +121,6 @@ impl<'a> Launch<'a> {
             directory: None,
             environment: Vec::new(),
             own_session: false,
-            discard_output: false,
         }
     }
 
@@ -122,7 +136,7 @@ impl<'a> Launch<'a> {
             args: &self.args,
             environment: &self.environment,
             directory: self.directory,
-            discard_output: self.discard_output,
+            discard_output: false,
         };
         let how = SpawnHow {
             die_with_parent: true,
