@@ -105,7 +105,7 @@ pub struct RecordedFigure {
     pub commit: String,
     /// When.
     pub date: String,
-    /// On which machine ([`fingerprint`]); earlier runs did not keep it.
+    /// On which machine, by its fingerprint; earlier runs did not keep it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
     /// How long the command took.

@@ -6,7 +6,7 @@ use crate::size::format_size;
 
 /// Processor, their number, memory and kernel of a described machine: figures of machines that
 /// differ in it are not compared.
-pub fn fingerprint(machine: &Value) -> String {
+pub(crate) fn fingerprint(machine: &Value) -> String {
     let text = |field: &str| machine[field].as_str().unwrap_or("unknown").to_owned();
     let number = |field: &str| machine[field].as_u64().unwrap_or(0);
     // In quarters of a GiB: the kernel's own share differs from start to start.

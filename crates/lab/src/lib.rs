@@ -52,22 +52,21 @@ pub use compare::{
 pub use csv::csv;
 pub use date::today;
 pub use error::Error;
-pub use fingerprint::fingerprint;
 pub use html::{gallery, html};
 pub use interrupt::Interrupt;
 pub use otava::add_to_history;
 pub use plan::{Cell, Contender, Judged, PLAN_SCHEMA, Plan, ROUNDS_MAX, Request, Step, Until};
 pub use prepared_machine::{DEFAULT_MEMORY_BYTES, Dirty, MEMORY_MIN_BYTES, MachineOptions};
 pub use printable::printable;
-pub use record::{CONFIRM, Header, Record, StoredRecord, check_place, holds_record, make_place};
+pub use record::{CONFIRM, Header, StoredRecord, check_place, holds_record, make_place};
 pub use result::{
     BenchResult, ComparisonLine, MetricLine, Point, ProfileLine, Profiled, RESULT_SCHEMA,
     RoundLine, SummaryLine, TraceLine, Traced,
 };
-pub use round::{Round, agree, counting};
+pub use round::Round;
 pub use scaling::{LoadLine, PartLine, ScalingLine};
-pub use size::{format_size, parse_share, parse_size};
+pub use size::{parse_share, parse_size};
 pub use surroundings::{FOREIGN_MAX, Surroundings};
-pub use tables::{Progress, markdown, summary, tables};
+pub use tables::{markdown, summary};
 pub use trials::{POWER, Trials, compare_trials, trials};
 pub use waits::WaitCountLine;

@@ -92,7 +92,7 @@ pub(crate) fn begun(directory: &Path) -> io::Result<SystemTime> {
 
 /// A record being written.
 #[derive(Debug)]
-pub struct Record {
+pub(crate) struct Record {
     directory: PathBuf,
     /// Held for its lock.
     _plan: File,
@@ -104,7 +104,7 @@ impl Record {
     /// # Errors
     ///
     /// [`Error::Record`] where that cannot be written; [`Error::Usage`] where a record is already.
-    pub fn create(out: Option<&Path>, header: &Header) -> Result<Self, Error> {
+    pub(crate) fn create(out: Option<&Path>, header: &Header) -> Result<Self, Error> {
         let directory = match out {
             Some(path) => path.to_owned(),
             None => free_name(&header.plan.workload),
@@ -142,7 +142,7 @@ impl Record {
     /// # Errors
     ///
     /// [`Error::Record`] where it cannot be opened; [`Error::Usage`] while a bench is adding to it.
-    pub fn reopen(directory: &Path) -> Result<Self, Error> {
+    pub(crate) fn reopen(directory: &Path) -> Result<Self, Error> {
         let path = directory.join(PLAN);
         let cannot = |source| Error::Record {
             path: path.clone(),
@@ -185,7 +185,7 @@ impl Record {
     }
 
     /// Where it is.
-    pub fn directory(&self) -> &Path {
+    pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
 
@@ -195,7 +195,7 @@ impl Record {
     /// # Errors
     ///
     /// [`Error::Record`], for instance when the disk is full.
-    pub fn append(&self, rounds: &[Round]) -> Result<(), Error> {
+    pub(crate) fn append(&self, rounds: &[Round]) -> Result<(), Error> {
         let Some(first) = rounds.first() else { return Ok(()) };
         let path = self.directory.join(ROUNDS).join(format!("{:03}.jsonl", first.round));
         let lines: String = rounds.iter().map(|round| compact(round) + "\n").collect();
@@ -230,14 +230,14 @@ impl Record {
     /// # Errors
     ///
     /// [`Error::Record`], for instance when the disk is full.
-    pub fn finish(&self, result: &BenchResult, tables: &str) -> Result<(), Error> {
+    pub(crate) fn finish(&self, result: &BenchResult, tables: &str) -> Result<(), Error> {
         self.replace(RESULT, &pretty(result))?;
         self.replace(TABLES, tables)
     }
 
     /// Keeps what a failed runner wrote. It is about to be shown anyway, so a second failure here
     /// is not reported over the first.
-    pub fn keep_stderr(&self, text: &str) {
+    pub(crate) fn keep_stderr(&self, text: &str) {
         let _ = fs::write(self.directory.join(STDERR), text);
     }
 

@@ -145,7 +145,7 @@ fn shortened(line: &str) -> String {
 
 /// The rounds that count: of the attempts at each cell of each round that are whole, the one with
 /// the quietest surroundings, or else the last.
-pub fn counting(plan: &Plan, rounds: &[Round]) -> Vec<Round> {
+pub(crate) fn counting(plan: &Plan, rounds: &[Round]) -> Vec<Round> {
     let mut attempts: BTreeMap<(usize, usize), BTreeMap<usize, Vec<&Round>>> = BTreeMap::new();
     for round in rounds {
         let of_cell = attempts.entry((round.round, round.cell)).or_default();
@@ -175,7 +175,7 @@ pub fn counting(plan: &Plan, rounds: &[Round]) -> Vec<Round> {
 /// # Errors
 ///
 /// The labels and their checks, grouped.
-pub fn agree(rounds: &[Round]) -> Result<(), String> {
+pub(crate) fn agree(rounds: &[Round]) -> Result<(), String> {
     let mut cells: BTreeMap<(usize, usize), BTreeMap<&str, Vec<&str>>> = BTreeMap::new();
     for round in rounds {
         let checks = cells.entry((round.round, round.cell)).or_default();

@@ -26,7 +26,7 @@ pub fn parse_share(text: &str) -> Option<f64> {
 }
 
 /// Bytes in the largest unit that leaves a short number.
-pub fn format_size(bytes: u64) -> String {
+pub(crate) fn format_size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut unit = 0;
     let mut value = bytes as f64;

@@ -39,7 +39,7 @@ pub(crate) use wait_account::sites;
 
 /// How far the rounds behind a table have come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
+pub(crate) enum Progress {
     /// Some: figures without verdicts.
     SoFar,
     /// All of them.
@@ -47,7 +47,7 @@ pub enum Progress {
 }
 
 /// All tables of a result; those of medians have `metrics` in their order.
-pub fn tables(
+pub(crate) fn tables(
     plan: &Plan,
     metrics: &[String],
     result: &BenchResult,
