@@ -48,13 +48,11 @@ fn start(
     if let (Some(path), None, None) = (&args.blocks.plan, conditions.block, &conditions.resume) {
         return args.blocks.write(path, planned(plan, known, conditions));
     }
-    if let Some(warning) = plan.warning() {
-        note(&warning);
-    }
     let interrupt = Interrupt::on_signals().map_err(Failure::Output)?;
     let is_quiet = args.files.take_standard_output();
     let is_text = args.format == Format::Text && !is_quiet;
-    let mut progress = Progress::new(is_text && args.repeat.is_none());
+    let progress = Progress::new(is_text && args.repeat.is_none());
+    let mut progress = progress.with_warning(plan.warning());
     if let Some(count) = args.repeat {
         let trials = trials(&request, known, &conditions, count, &mut progress, &interrupt)?;
         output::print(&match args.format {

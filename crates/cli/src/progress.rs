@@ -18,6 +18,8 @@ const LONG_S: f64 = 60.0;
 pub(crate) struct Progress {
     bar: ProgressBar,
     shows_tables: bool,
+    /// What is said as the rounds begin: the line of an error before them comes first.
+    warning: Option<String>,
     is_terminal: bool,
     began: Timestamp,
     /// The rounds that there are to be.
@@ -30,16 +32,24 @@ impl Progress {
         Self {
             bar: ProgressBar::hidden(),
             shows_tables,
+            warning: None,
             is_terminal: io::stderr().is_terminal(),
             began: Timestamp::now(),
             rounds: 0,
             has_repeated: false,
         }
     }
+
+    pub(crate) fn with_warning(self, warning: Option<String>) -> Self {
+        Self { warning, ..self }
+    }
 }
 
 impl BenchObserver for Progress {
     fn begun(&mut self, plan: &Plan, processes: usize) {
+        if let Some(warning) = self.warning.take() {
+            note(&warning);
+        }
         let of_round = plan.cells.len() * plan.contenders.len();
         (self.began, self.rounds) = (Timestamp::now(), processes / of_round.max(1));
         if !self.is_terminal {
