@@ -43,8 +43,6 @@ pub struct Program<'a> {
     pub environment: &'a [(&'a str, &'a str)],
     /// Where it runs, if not here.
     pub directory: Option<&'a Path>,
-    /// Whether its standard output is discarded rather than a pipe; its standard error is one.
-    pub discard_output: bool,
 }
 
 /// What a started program is known by.
@@ -52,7 +50,7 @@ pub struct Program<'a> {
 pub(crate) struct Started {
     pub(crate) pid: Pid,
     pub(crate) pidfd: OwnedFd,
-    pub(crate) stdout: Option<OwnedFd>,
+    pub(crate) stdout: OwnedFd,
     pub(crate) stderr: OwnedFd,
 }
 
@@ -89,13 +87,7 @@ pub(crate) fn start(program: &Program<'_>, how: SpawnHow<'_>) -> io::Result<Star
         environment.push(CString::new(format!("{name}={value}"))?);
     }
     let nothing = std::fs::File::options().read(true).write(true).open("/dev/null")?;
-    let (stdout, stdout_end) = match program.discard_output {
-        true => (None, None),
-        false => {
-            let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
-            (Some(read), Some(write))
-        }
-    };
+    let (stdout, stdout_end) = pipe_with(PipeFlags::CLOEXEC)?;
     let (stderr, stderr_end) = pipe_with(PipeFlags::CLOEXEC)?;
     let (arg_pointers, environment_pointers) = (pointers(&args), pointers(&environment));
     let mut start = Start {
@@ -103,11 +95,7 @@ pub(crate) fn start(program: &Program<'_>, how: SpawnHow<'_>) -> io::Result<Star
         args: arg_pointers.as_ptr(),
         environment: environment_pointers.as_ptr(),
         directory: program.directory.map(|it| text(it.as_os_str())).transpose()?,
-        outputs: [
-            nothing.as_raw_fd(),
-            stdout_end.as_ref().map_or(nothing.as_raw_fd(), AsRawFd::as_raw_fd),
-            stderr_end.as_raw_fd(),
-        ],
+        outputs: [nothing.as_raw_fd(), stdout_end.as_raw_fd(), stderr_end.as_raw_fd()],
         how,
         parent: getpid(),
         failed: 0,
@@ -247,7 +235,6 @@ mod tests {
             args: &args,
             environment: &[("UNHERD_TEST", "a value"), ("HOME", "/replaced")],
             directory,
-            discard_output: false,
         };
         let mut child = ChildProcess::start(&program, how).unwrap();
         let mut said = String::new();
@@ -296,7 +283,6 @@ mod tests {
                 args: &[],
                 environment: &[],
                 directory: directory.map(Path::new),
-                discard_output: true,
             };
             ChildProcess::start(&program, HOW).unwrap_err().kind()
         };

@@ -169,7 +169,7 @@ impl ChildProcess {
             pid,
             pidfd,
             stdin: None,
-            stdout: stdout.map(ChildStdout::from),
+            stdout: Some(ChildStdout::from(stdout)),
             stderr: Some(stderr.into()),
             own_group: how.own_group || how.own_session,
             ended: None,

@@ -136,7 +136,6 @@ impl<'a> Launch<'a> {
             args: &self.args,
             environment: &self.environment,
             directory: self.directory,
-            discard_output: false,
         };
         let how = SpawnHow {
             die_with_parent: true,
