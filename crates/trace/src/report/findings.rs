@@ -112,15 +112,16 @@ pub struct Finding {
     pub ledger_needless: Option<u64>,
     /// How much of what is possible but not proven counts in the ranking.
     #[serde(skip)]
-    pub(crate) herd_share: f64,
+    pub(crate) likely_share: f64,
 }
 
 impl Finding {
     /// The share for ranking: what is proven, and of what is only possible the part that was woken
-    /// together with others. A thread that was woken alone, and computed, may well have had cause.
+    /// together with others, or that is as large as the part which the program's own ledger counts
+    /// as needless. A thread that was woken alone, and computed, may well have had cause.
     pub(crate) fn weight(&self) -> f64 {
         let weight = |cost: Cost| {
-            cost.percent_low + (cost.percent_high - cost.percent_low) * self.herd_share
+            cost.percent_low + (cost.percent_high - cost.percent_low) * self.likely_share
         };
         self.cost.map_or(0.0, weight)
     }
@@ -178,36 +179,8 @@ pub(crate) struct Scale {
     /// Some process has its files in the library's cache.
     has_cache: bool,
     by_process: HashMap<u32, u64>,
-    by_ledger: HashMap<u32, ByLedger>,
-}
-
-/// Of a process with a ledger: needless wakeups in the library's waits.
-#[derive(Debug, Clone, Copy)]
-struct ByLedger {
-    /// As many as the ledger counts.
-    counted: u64,
-    /// Those that are none of tasks, which the trace does not see, and may all be needless.
-    of_threads: u64,
-    /// As many as are possible by the trace.
-    possible: u64,
-}
-
-impl ByLedger {
-    /// None if its ledger does not say.
-    fn of(ledger: &Ledger) -> Option<Self> {
-        let says = |name| ledger.says_in_all.get(name).copied();
-        let counted = says("needless_wakeups")?;
-        let unseen = says("wakeups")?.saturating_sub(ledger.saw_wake_calls?);
-        let possible = ledger.saw.needless_wakeups?.possible;
-        Some(Self { counted, of_threads: counted.saturating_sub(unseen), possible })
-    }
-
-    /// At least that many of those that are `possible` somewhere: what is needless elsewhere is
-    /// possible there.
-    fn at_least(self, possible: u64) -> u64 {
-        let elsewhere = self.possible.saturating_sub(possible);
-        self.of_threads.saturating_sub(elsewhere).min(possible)
-    }
+    /// Of processes with a ledger: needless wakeups, and all, of the library's waits.
+    by_ledger: HashMap<u32, (u64, u64)>,
 }
 
 impl Scale {
@@ -218,6 +191,10 @@ impl Scale {
         ledgers: &[Ledger],
     ) -> Self {
         let by_process = processes.iter().filter_map(|of| Some((of.pid, of.cpu_ns?)));
+        let of_ledger = |of: &Ledger| {
+            let says = |name| of.says_in_all.get(name).copied();
+            Some((of.pid, (says("needless_wakeups")?, says("wakeups")?)))
+        };
         Self {
             cpu_ns: summary.own_cpu_ns(),
             threads_ns: time.map_or_else(
@@ -231,7 +208,7 @@ impl Scale {
             has_cache: ledgers.iter().any(Ledger::is_of_cache),
             has_many_threads: summary.threads > summary.cpus as u64,
             by_process: by_process.collect(),
-            by_ledger: ledgers.iter().filter_map(|of| Some((of.pid, ByLedger::of(of)?))).collect(),
+            by_ledger: ledgers.iter().filter_map(of_ledger).collect(),
         }
     }
 
@@ -274,20 +251,28 @@ impl Scale {
         self.estimate(ns.fold(0, u64::saturating_add))
     }
 
-    /// What the ledgers of these waits' processes count as needless, of all waits that they count,
-    /// and how many of these waits that are at least; none if no ledger says so.
-    fn by_ledger(&self, lines: &[&WaitLine]) -> Option<(u64, u64)> {
-        let mut possible: BTreeMap<u32, u64> = BTreeMap::new();
-        for line in lines.iter().filter(|line| line.library) {
-            let sum = possible.entry(line.pid).or_default();
-            *sum = sum.saturating_add(line.needless.possible);
+    /// What the ledgers count, if all these waits are in ledgers.
+    fn ledger_needless(&self, lines: &[&WaitLine]) -> Option<u64> {
+        let of = |line: &&WaitLine| {
+            let (needless, _) = self.by_ledger.get(&line.pid).filter(|_| line.library)?;
+            Some((line.pid, *needless))
+        };
+        let by_process: Option<BTreeMap<u32, u64>> = lines.iter().map(of).collect();
+        by_process.map(|by_process| by_process.into_values().fold(0, u64::saturating_add))
+    }
+
+    /// The part of what is possible in these waits that the ledgers would have needless: of each
+    /// process, the part that is needless of all that its ledger counts. An estimate.
+    fn ledger_share(&self, lines: &[&WaitLine]) -> f64 {
+        let (mut likely, mut all) = (0.0, 0.0);
+        for line in lines {
+            let possible = line.needless.possible as f64;
+            all += possible;
+            if let Some((needless, of)) = self.by_ledger.get(&line.pid).filter(|_| line.library) {
+                likely += possible * (*needless as f64 / (*of).max(1) as f64).min(1.0);
+            }
         }
-        let counts = possible.iter().filter_map(|(pid, possible)| {
-            self.by_ledger.get(pid).map(|by| (by.counted, by.at_least(*possible)))
-        });
-        counts.reduce(|(all, here), (counted, at_least)| {
-            (all.saturating_add(counted), here.saturating_add(at_least))
-        })
+        if all > 0.0 { likely / all } else { 0.0 }
     }
 
     /// Futex calls that came to nothing. Under contention for the word's bucket each takes longer.
@@ -434,7 +419,7 @@ fn of_kind<'a>(
         waker: None,
         waker_stacks: None,
         ledger_needless: None,
-        herd_share: 1.0,
+        likely_share: 1.0,
     };
     (total > 0).then(|| (finding(), most))
 }
@@ -478,15 +463,6 @@ fn of_waits(
         cpu_ns.add(line.needless_cpu_ns);
     }
     let (wakeups, sleeps) = (sum(lines, |line| line.wakeups), sum(lines, |line| line.sleeps));
-    let by_ledger = scale.by_ledger(lines);
-    if let Some((_, at_least)) = by_ledger
-        && at_least > needless.proven
-    {
-        // Which of them, the ledger does not say: they take their share of what all take.
-        let share = at_least as f64 / needless.possible as f64;
-        cpu_ns.proven = cpu_ns.proven.max((cpu_ns.possible as f64 * share) as u64);
-        needless.proven = at_least;
-    }
     let cpu = scale.cost(CostKind::Cpu, cpu_ns);
     let mut found = Vec::new();
     if needless.possible > 0 {
@@ -513,10 +489,10 @@ fn of_waits(
         let most_looked = sum(lines, |line| line.possible_in_herds).saturating_mul(2) >= unproven;
         let herd_share = percent(in_herds_ns, unproven_ns).unwrap_or_default() / 100.0;
         let herd_share = if needless.proven > 0 || most_looked { herd_share } else { 0.0 };
-        let is_all = lines.iter().all(|line| line.library);
-        let ledger_needless = by_ledger.filter(|_| is_all).map(|(counted, _)| counted);
+        let likely_share = herd_share.max(scale.ledger_share(lines));
+        let ledger_needless = scale.ledger_needless(lines);
         found.extend(wakes.map(|wakes| {
-            let mut wakes = Finding { count: needless, herd_share, ledger_needless, ..wakes };
+            let mut wakes = Finding { count: needless, likely_share, ledger_needless, ..wakes };
             if let Some(herd) = herd.filter(|herd| !herd.stacks.is_empty()) {
                 wakes.waker = Some(herd.site.clone());
                 wakes.waker_stacks = herd.stacks.first().copied();
@@ -599,7 +575,7 @@ fn of_processors(scale: &Scale) -> Option<Finding> {
         waker: None,
         waker_stacks: None,
         ledger_needless: None,
-        herd_share: 0.0,
+        likely_share: 0.0,
     })
 }
 
@@ -634,7 +610,7 @@ fn of_herd(herd: &Herd, scale: &Scale) -> Finding {
         waker: None,
         waker_stacks: None,
         ledger_needless: None,
-        herd_share: 1.0,
+        likely_share: 1.0,
     }
 }
 
@@ -675,7 +651,7 @@ fn of_futexes(lines: &[&FutexLine], scale: &Scale) -> Vec<Finding> {
             waker: None,
             waker_stacks: None,
             ledger_needless: None,
-            herd_share: 1.0,
+            likely_share: 1.0,
         })
     };
     let empty = finding(Waste::EmptyWakes, |line| line.outcomes.woke_none);
@@ -725,7 +701,7 @@ fn of_lock(lock: &KernelLock, scale: &Scale, namer: &Namer<'_>) -> Finding {
         waker: None,
         waker_stacks: None,
         ledger_needless: None,
-        herd_share: 1.0,
+        likely_share: 1.0,
     }
 }
 
@@ -769,6 +745,6 @@ fn of_stall(stall: &Stall, scale: &Scale, namer: &Namer<'_>) -> Finding {
         waker: None,
         waker_stacks: None,
         ledger_needless: None,
-        herd_share: 1.0,
+        likely_share: 1.0,
     }
 }

@@ -190,10 +190,10 @@ fn headline(finding: &Finding, summary: Option<&Summary>) -> String {
     let unproven = finding.is_of_wakeups() && finding.count.proven == 0;
     let each = finding.cost.and_then(|cost| cost.ns_high.checked_div(finding.count.possible));
     let ledger = finding.ledger_needless.map_or_else(String::new, |needless| {
-        format!(", {} by the program's own ledger", count(needless))
+        format!(", {} in all by the program's own ledger", count(needless))
     });
     let proof = match each {
-        _ if !unproven => ledger,
+        _ if !unproven => String::new(),
         Some(ns) => format!(", none proven{ledger}; {} of CPU each", duration(ns)),
         None => format!(", none proven{ledger}"),
     };
