@@ -209,6 +209,10 @@ impl GateBuilder {
 /// progress is its own; to go on is its caller's affair, who looks at the resource again. Other
 /// resources have gates of their own.
 ///
+/// **A thread that polls tasks (of an executor, an async runtime) must not block in
+/// [`Gate::wait_iff`] where these tasks wait at the gate, hold its tokens or make its progress**:
+/// nobody polls them meanwhile. Use `wait_iff_async` on all threads of the executor.
+///
 /// ```
 /// # use unherd_sync as unherd;
 /// use std::sync::Mutex;

@@ -379,6 +379,10 @@ impl ReadySet {
     /// so. Tasks and threads stand in one queue. A task that is dropped when it was chosen passes
     /// its wake on. Events of [descriptors](ReadySet::fd) are found while a thread waits.
     ///
+    /// **A thread that polls such tasks (of an executor, an async runtime) must not block on the
+    /// set itself, by [`ReadySet::wait`]**: an event may wake a task that this thread alone would
+    /// poll, and nobody else.
+    ///
     /// ```
     /// # use unherd_sync as unherd;
     /// async fn serve(set: &unherd::ReadySet) {

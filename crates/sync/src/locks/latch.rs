@@ -16,6 +16,9 @@ use crate::{TimedOut, Wait};
 ///
 /// Four bytes. Can stand in a `static`; no path allocates.
 ///
+/// **A thread that polls tasks (of an executor, an async runtime) must not block in
+/// [`Latch::wait`] for what these tasks count down or await**: nobody polls them meanwhile.
+///
 /// ```
 /// # use unherd_sync as unherd;
 /// use unherd::Latch;

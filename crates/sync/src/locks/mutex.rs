@@ -114,6 +114,12 @@ impl<T: ?Sized, const BARGING_US: u32> Mutex<T, BARGING_US> {
     /// One compare-and-swap if it is free. Else it spins for some microseconds, and then sleeps in
     /// a wait table that all locks of the process share.
     ///
+    /// **Not on a thread of an executor (async runtime) whose tasks lock the mutex by
+    /// `lock_async`: a thread that polls tasks must not block on what these tasks await.** A task
+    /// that was woken for the mutex, or has it, goes on only when it is polled; if the thread that
+    /// would poll it sleeps here, both wait for ever. Use [`Mutex::lock_async`] there, or
+    /// [`Mutex::try_lock`].
+    ///
     /// # Panics
     /// In debug builds, if this thread holds it.
     #[inline]
@@ -149,6 +155,10 @@ impl<T: ?Sized, const BARGING_US: u32> Mutex<T, BARGING_US> {
     /// not leave the future lying about, half done. There is no deadline, for there is no clock
     /// without a runtime: drop the future when its timer says so. A task that locks what it holds
     /// waits for ever, in debug builds too.
+    ///
+    /// **A thread that polls such tasks must not block on the mutex itself, by [`Mutex::lock`]**,
+    /// in a task or between polls: it may wait for a task that it alone would poll. Threads outside
+    /// of the executor may.
     ///
     /// ```
     /// # use unherd_sync as unherd;

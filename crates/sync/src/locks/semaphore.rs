@@ -87,6 +87,11 @@ impl<const BARGING_US: u32> Semaphore<BARGING_US> {
     /// One compare-and-swap if there are. Else it spins for some microseconds, and then sleeps in
     /// the wait table that all locks share. Waits for ever if there are never as many, and keeps
     /// all others out then. Never sleeps for none.
+    ///
+    /// **Not on a thread of an executor (async runtime) whose tasks take permits by
+    /// `acquire_async`: a thread that polls tasks must not block on what these tasks await.**
+    /// Permits that a task has, or was handed, come back only when it is polled; if the thread that
+    /// would poll it sleeps here, both wait for ever.
     #[track_caller]
     pub fn acquire(&self, n: u32) -> Permits<'_, BARGING_US> {
         self.0.acquire(n, Self::BARGING, Deadline::NEVER);
@@ -110,6 +115,9 @@ impl<const BARGING_US: u32> Semaphore<BARGING_US> {
     /// A future that is dropped gives back what it was given; one that was given permits keeps them
     /// until it is polled or dropped. So do not leave the future lying about. There is no deadline:
     /// drop it when its timer says so.
+    ///
+    /// **A thread that polls such tasks must not block on the semaphore itself, by
+    /// [`Semaphore::acquire`]**: it may wait for a task that it alone would poll.
     ///
     /// ```
     /// # use unherd_sync as unherd;

@@ -100,6 +100,10 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// is passed on without a look at the filter. In the ledger a wait that was dropped counts as
     /// timed out, unless it was chosen.
     ///
+    /// **A thread that polls tasks (of an executor, an async runtime) must not block on what these
+    /// tasks await**, by [`WaitTable::wait`] of the same key: a wake may choose a task that this
+    /// thread alone would poll, and nobody else.
+    ///
     /// The deadline of `how` is not looked at, for there is no clock without a runtime: drop the
     /// future when its timer says so.
     ///
