@@ -79,6 +79,7 @@ use crate::{Ledger, Outcome, Reason, Token, Verdict, Wait, WaitTable};
 use word::State;
 
 pub use status::{GateStatus, GateWaiter};
+pub(crate) use status::{ago_or_never, write_waiters};
 pub use token::{Congested, GateDuty, SharedCongested};
 
 /// What a release gives to a waiter.

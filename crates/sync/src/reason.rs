@@ -1,5 +1,7 @@
 //! Why a thread waits: a small number that stands for a name.
 
+use std::fmt;
+
 use unherd_sys::primitives::Mutex;
 
 /// How many reasons a process can have, [`Reason::OTHER`] included.
@@ -17,8 +19,9 @@ pub(crate) use unherd_sys::ledger_layout::REASONS;
 /// let reading = Reason::register("block-read");
 /// assert_eq!(reading, Reason::register("block-read"));
 /// assert_eq!(reading.name(), "block-read");
+/// assert_eq!(format!("{reading} {reading:?}"), "block-read Reason(\"block-read\")");
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Reason(u8);
 
 #[cfg(not(any(loom, shuttle)))]
@@ -35,6 +38,19 @@ struct Names {
 impl Names {
     fn known(&self) -> &[&'static str] {
         &self.names[..self.len]
+    }
+}
+
+/// Its name.
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl fmt::Debug for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Reason").field(&self.name()).finish()
     }
 }
 

@@ -60,21 +60,37 @@ impl GateStatus {
 /// One line, and one more for each waiter.
 impl fmt::Display for GateStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ago = |at: Timestamp| format!("{:.3} s ago", self.now.since(at).as_secs_f64());
         match self.congested {
             0 => write!(f, "clear")?,
             tokens => write!(f, "congested by {tokens}")?,
         }
-        let progress = self.last_progress.map_or_else(|| "never".to_owned(), ago);
+        let progress = ago_or_never(self.now, self.last_progress);
         let trust = if self.is_trusted { "trusted" } else { "untrusted" };
         write!(f, "; progress: {progress}; {trust} (lost {} times)", self.untrusted)?;
         write!(f, "; overdue: {}; waiting: {}", self.overdue, self.waiters.len())?;
-        for waiter in &self.waiters {
-            let name = waiter.thread.map_or("task".to_owned(), |thread| format!("thread {thread}"));
-            write!(f, "\n  {name} since {} for {}", ago(waiter.since), waiter.reason.name())?;
-        }
-        Ok(())
+        write_waiters(f, self.now, &self.waiters)
     }
+}
+
+fn ago(now: Timestamp, at: Timestamp) -> String {
+    format!("{:.3} s ago", now.since(at).as_secs_f64())
+}
+
+pub(crate) fn ago_or_never(now: Timestamp, at: Option<Timestamp>) -> String {
+    at.map_or_else(|| "never".to_owned(), |at| ago(now, at))
+}
+
+/// A line for each.
+pub(crate) fn write_waiters(
+    f: &mut fmt::Formatter<'_>,
+    now: Timestamp,
+    waiters: &[GateWaiter],
+) -> fmt::Result {
+    for waiter in waiters {
+        let name = waiter.thread.map_or("task".to_owned(), |thread| format!("thread {thread}"));
+        write!(f, "\n  {name} since {} for {}", ago(now, waiter.since), waiter.reason)?;
+    }
+    Ok(())
 }
 
 /// Set in the tag of a task.

@@ -3,12 +3,14 @@
 //! A gate keeps in its row what it knows of time and of its waiters; a thread that waits at a gate
 //! says so in its own slot. [`unherd_sys::ledger_layout`] has the places of both.
 
+use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
 use unherd_sys::Timestamp;
 use unherd_sys::primitives::{AtomicU64, Ordering};
 
+use crate::gate::{ago_or_never, write_waiters};
 use crate::{GateWaiter, Reason};
 
 /// The words of a [`GateRow`], in the order of [`unherd_sys::ledger_layout::GATE_FIELDS`].
@@ -180,6 +182,22 @@ impl GateAccount {
         let first = self.waiters.first().map(|waiter| waiter.since);
         let first = if self.waiting == 0 { Some(self.now) } else { first };
         stalled_for(self.now, last, self.is_trusted, first)
+    }
+}
+
+/// One line, and one more for each thread that waits.
+impl fmt::Display for GateAccount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let progress = ago_or_never(self.now, self.last_progress);
+        let trust = if self.is_trusted { "trusted" } else { "untrusted" };
+        write!(f, "gate {}: progress: {progress}; {trust}", self.reason)?;
+        write!(f, " (lost {} times); overdue: {}", self.untrusted, self.overdue)?;
+        write!(f, "; waiting: {}", self.waiting)?;
+        let stalled = self.stalled_for();
+        if !stalled.is_zero() {
+            write!(f, "; stalled for {:.3} s", stalled.as_secs_f64())?;
+        }
+        write_waiters(f, self.now, &self.waiters)
     }
 }
 

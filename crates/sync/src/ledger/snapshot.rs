@@ -136,7 +136,7 @@ impl fmt::Display for Snapshot {
             writeln!(
                 f,
                 "{:<16} {:>10} {:>12.3} {:>10} {:>10} {:>10} {:>11} {:>9} {:>10} {:>10}",
-                reason.name(),
+                reason,
                 c.waits,
                 c.asleep_ns as f64 / 1e9,
                 c.wakeups,

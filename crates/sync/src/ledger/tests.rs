@@ -171,6 +171,9 @@ fn gates_and_stalls_stand_in_the_ledger() {
         assert!(here.since >= there.since && here.since <= status.now, "{here:?} {there:?}");
         assert_eq!((stalled.waiting, stalled.last_change), (1, status.last_change));
         assert!(stalled.stalled_for().as_nanos() > 0, "{stalled:?}");
+        let text = stalled.to_string();
+        assert!(text.starts_with("gate test-gate: progress: never; trusted"), "{text}");
+        assert!(text.contains("waiting: 1; stalled for ") && text.ends_with("test-throttled"));
         gate.progress(1);
         let (thread, why) = waiter.join().unwrap();
         assert_eq!((why, here.thread), (WaitEnd::Progress, thread));
