@@ -135,7 +135,7 @@ impl Error for SetFull {}
 /// });
 /// # Ok::<(), unherd::SetFull>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ReadySet(Arc<Shared>);
 
 /// Starts at a cache line, apart from the reference count: an empty check reads no line that a
@@ -150,6 +150,16 @@ struct Shared {
     /// LIFO: the number of the next waiter, its tag. Relaxed: those that come at once are equal.
     arrivals: Option<AtomicU64>,
     reason: Reason,
+}
+
+impl fmt::Debug for ReadySet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadySet")
+            .field("sources", &self.sources())
+            .field("is_empty", &self.is_empty())
+            .field("reason", &self.0.reason)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Where sources can begin, and which of them have descriptors.
@@ -513,10 +523,15 @@ impl Drop for Cancelled<'_> {
 }
 
 /// One source of events in a [`ReadySet`]. Dropping it forgets its event and frees its place.
-#[derive(Debug)]
 pub struct Source {
     set: ReadySet,
     token: SourceToken,
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source").field("token", &self.token).finish_non_exhaustive()
+    }
 }
 
 impl Source {

@@ -1,9 +1,20 @@
 //! What a check returns: tokens, in a batch that the caller keeps.
 
+use std::fmt;
+
 /// Names one source of a [`ReadySet`](crate::ReadySet) for as long as the set lives: no later
 /// source has the same, even in the same place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SourceToken(u64);
+
+impl fmt::Debug for SourceToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SourceToken")
+            .field("place", &self.place())
+            .field("generation", &self.generation())
+            .finish()
+    }
+}
 
 const PLACE_BITS: u32 = 24;
 

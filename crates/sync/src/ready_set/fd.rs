@@ -122,12 +122,20 @@ impl ReadySet {
 }
 
 /// A descriptor that is a source of a [`ReadySet`]: [`ReadySet::fd`].
-#[derive(Debug)]
 pub struct FdSource<F: AsFd> {
     // Dropped before the descriptor.
     source: Source,
     is_always_ready: bool,
     fd: F,
+}
+
+impl<F: AsFd> fmt::Debug for FdSource<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FdSource")
+            .field("fd", &self.fd.as_fd().as_raw_fd())
+            .field("token", &self.token())
+            .finish_non_exhaustive()
+    }
 }
 
 impl<F: AsFd> FdSource<F> {

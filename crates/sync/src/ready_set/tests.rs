@@ -106,6 +106,18 @@ fn a_full_set_says_so() {
 }
 
 #[test]
+fn debug_output_does_not_grow_with_the_set() {
+    let set = ReadySet::new(65_536);
+    let source = set.source().unwrap();
+    source.post();
+    assert_eq!(
+        format!("{set:?} {source:?}"),
+        "ReadySet { sources: 65536, is_empty: false, reason: Reason(\"other\"), .. } \
+         Source { token: SourceToken { place: 0, generation: 0 }, .. }"
+    );
+}
+
+#[test]
 fn a_reused_place_has_another_token() {
     let set = ReadySet::new(1);
     let old = set.source().unwrap();
