@@ -88,6 +88,10 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// Waits as [`WaitTable::wait`] does, in a task: the future is ready with [`Outcome::Woken`]
     /// when a wake of `key` has found it, and with [`Outcome::Invalid`] if `validate` said no.
     ///
+    /// `validate` says whether to sleep: the opposite of the condition that
+    /// [`WaitTable::wait_until`] takes. The future sleeps once, so its caller loops until the
+    /// condition is true, and may ignore the [`Outcome`], as in the example.
+    ///
     /// Tasks and threads stand in one queue. The first poll validates and queues; before it the
     /// future does nothing. No runtime is needed, and no memory is allocated. Polls, drops and
     /// wakes take the bucket lock, as a thread's wait does, and never sleep for anything else; a
@@ -120,13 +124,10 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// ```
     /// # use unherd_sync as unherd;
     /// use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-    /// use unherd::{Outcome, Reason, WaitTable};
+    /// use unherd::{Reason, WaitTable};
     /// async fn ready(table: &WaitTable<u64>, ready: &AtomicBool) {
     ///     while !ready.load(Relaxed) {
-    ///         let outcome = table.wait_async(&7, || !ready.load(Relaxed), Reason::OTHER).await;
-    ///         if outcome == Outcome::Invalid {
-    ///             break;
-    ///         }
+    ///         let _outcome = table.wait_async(&7, || !ready.load(Relaxed), Reason::OTHER).await;
     ///     }
     /// }
     /// ```
