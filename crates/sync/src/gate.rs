@@ -695,6 +695,7 @@ fn yield_once(reason: Reason, began: Timestamp) -> Waited {
     }
     Ledger::add(reason, Field::Waits, 1);
     Ledger::add(reason, Field::AsleepNs, slept.as_nanos() as u64);
+    Ledger::add(reason, Field::Wakeups, 1);
     Ledger::add(reason, Field::NeedlessWakeups, 1);
     Waited { slept, needless: true, why: WaitEnd::Clear }
 }

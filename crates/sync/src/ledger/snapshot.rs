@@ -34,6 +34,11 @@ pub struct Counts {
     /// Bucket locks that were held by another thread at the first try. Time asleep for a bucket
     /// lock is not part of `asleep_ns`: critical sections are short, and this counts how often.
     pub locks_contended: u64,
+    /// Threads and tasks that waited as the snapshot was taken; of a difference the later one's.
+    /// A future that was forgotten ([`std::mem::forget`]) waits for ever; a thread that sleeps in
+    /// epoll_wait(2) for a [`ReadySet`](crate::ReadySet) is not counted. While waits begin and end
+    /// it is wrong by some: a snapshot is not an instant.
+    pub waiting: u64,
 }
 
 impl Counts {
@@ -48,6 +53,7 @@ impl Counts {
             timeouts: f(self.timeouts, other.timeouts),
             locks: f(self.locks, other.locks),
             locks_contended: f(self.locks_contended, other.locks_contended),
+            waiting: f(self.waiting, other.waiting),
         }
     }
 }
@@ -77,16 +83,21 @@ impl Snapshot {
                 let rows = super::shard::all().flat_map(|slab| slab.rows(reason));
                 rows.map(|row| row.get(field)).fold(0, u64::wrapping_add)
             };
+            // Each wait ends as one of the two. Their ends first: so one that ends meanwhile is
+            // counted, and none is less than none.
+            let (wakeups, timeouts) = (sum(Field::Wakeups), sum(Field::Timeouts));
+            let waits = sum(Field::Waits);
             Counts {
-                waits: sum(Field::Waits),
+                waits,
                 asleep_ns: sum(Field::AsleepNs),
-                wakeups: sum(Field::Wakeups),
+                wakeups,
                 needless_wakeups: sum(Field::NeedlessWakeups),
                 wakes: sum(Field::Wakes),
                 empty_wakes: sum(Field::EmptyWakes),
-                timeouts: sum(Field::Timeouts),
+                timeouts,
                 locks: sum(Field::Locks),
                 locks_contended: sum(Field::LocksContended),
+                waiting: waits.saturating_sub(wakeups.wrapping_add(timeouts)),
             }
         };
         let by_reason = Reason::all().map(|reason| (reason, counts(reason))).collect();
@@ -94,11 +105,12 @@ impl Snapshot {
     }
 
     /// What was counted after `earlier` and up to this snapshot; zeros if that is the later one.
-    /// The gates are as this snapshot has them.
+    /// The gates and those that wait are as this snapshot has them.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let difference = |&(reason, counts): &(Reason, Counts)| {
-            (reason, counts.each(earlier.reason(reason), u64::saturating_sub))
+            let since = counts.each(earlier.reason(reason), u64::saturating_sub);
+            (reason, Counts { waiting: counts.waiting, ..since })
         };
         let by_reason = self.by_reason.iter().map(difference).collect();
         Self { by_reason, gates: self.gates.clone() }
@@ -131,11 +143,11 @@ impl Snapshot {
 impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let head = "reason                waits   asleep (s)    wakeups   needless      wakes";
-        writeln!(f, "{head} empty wakes  timeouts      locks  contended")?;
+        writeln!(f, "{head} empty wakes  timeouts      locks  contended waiting")?;
         for (reason, c) in self.iter() {
             writeln!(
                 f,
-                "{:<16} {:>10} {:>12.3} {:>10} {:>10} {:>10} {:>11} {:>9} {:>10} {:>10}",
+                "{:<16} {:>10} {:>12.3} {:>10} {:>10} {:>10} {:>11} {:>9} {:>10} {:>10} {:>7}",
                 reason,
                 c.waits,
                 c.asleep_ns as f64 / 1e9,
@@ -145,7 +157,8 @@ impl fmt::Display for Snapshot {
                 c.empty_wakes,
                 c.timeouts,
                 c.locks,
-                c.locks_contended
+                c.locks_contended,
+                c.waiting
             )?;
         }
         Ok(())

@@ -117,7 +117,7 @@ fn a_snapshot_is_text() {
     let text = difference.to_string();
     let row = text.lines().find(|line| line.starts_with("test-text")).unwrap();
     let numbers: Vec<&str> = row.split_whitespace().skip(1).collect();
-    assert_eq!(numbers, ["0", "0.000", "0", "3", "0", "0", "0", "0", "0"]);
+    assert_eq!(numbers, ["0", "0.000", "0", "3", "0", "0", "0", "0", "0", "0"]);
 }
 
 #[test]
@@ -140,6 +140,39 @@ fn reasons_beyond_the_room_are_other() {
     assert!(reasons[63..].iter().all(|reason| *reason == Reason::OTHER));
     Ledger::add(reasons[69], Field::Waits, 1);
     assert_eq!(Ledger::snapshot().reason(Reason::OTHER).waits, 1);
+}
+
+/// Threads, tasks, timeouts and dropped futures: each wait that has begun ends once.
+#[test]
+fn the_ledger_counts_those_that_wait() {
+    use crate::WaitTable;
+    let reason = Reason::register("test-waiting");
+    let table = WaitTable::<u32>::builder().buckets(1).build();
+    let before = Ledger::snapshot();
+    let waiting = || Ledger::snapshot().since(&before).reason(reason).waiting;
+    std::thread::scope(|scope| {
+        for key in 0..2 {
+            let table = &table;
+            scope.spawn(move || table.wait(&key, || true, reason));
+        }
+        while waiting() < 2 {
+            thread::yield_now();
+        }
+        #[cfg(feature = "async")]
+        {
+            use std::task::{Context, Waker};
+            let mut wait = Box::pin(table.wait_async(&2, || true, reason));
+            assert!(wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            assert_eq!(waiting(), 3);
+            drop(wait);
+        }
+        assert_eq!(waiting(), 2);
+        let past = crate::Deadline::at(Timestamp::from_ns(0));
+        let _timed_out = table.wait(&2, || true, crate::Wait::new(reason).deadline(past));
+        assert_eq!(waiting(), 2);
+        (0..2).for_each(|key| _ = table.wake_all(&key));
+    });
+    assert_eq!(waiting(), 0);
 }
 
 /// The gate with this reason, of which there is one.
