@@ -247,6 +247,12 @@ impl<T: Default, const BARGING_US: u32> Default for RwLock<T, BARGING_US> {
     }
 }
 
+impl<T, const BARGING_US: u32> From<T> for RwLock<T, BARGING_US> {
+    fn from(value: T) -> Self {
+        Self::with_barging(value)
+    }
+}
+
 impl<T: ?Sized + fmt::Debug, const BARGING_US: u32> fmt::Debug for RwLock<T, BARGING_US> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.try_read() {

@@ -564,3 +564,9 @@ fn a_wait_whose_unlock_unwinds_has_the_mutex_again() {
     });
     assert_eq!(*mutex.lock(), 1);
 }
+
+#[test]
+fn locks_are_made_from_values() {
+    assert_eq!(*Mutex::<_>::from(3).lock(), 3);
+    assert_eq!(*RwLock::<_>::from(3).read(), 3);
+}

@@ -104,6 +104,13 @@ impl ReadyBatch {
     }
 }
 
+/// One that holds up to 64 events.
+impl Default for ReadyBatch {
+    fn default() -> Self {
+        Self::with_capacity(64)
+    }
+}
+
 impl<'a> IntoIterator for &'a ReadyBatch {
     type Item = SourceToken;
     type IntoIter = std::iter::Copied<std::slice::Iter<'a, SourceToken>>;
