@@ -65,6 +65,7 @@ mod loom;
 mod tests;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use unherd_sys::primitives::{AtomicU64, Ordering, thread};
@@ -80,7 +81,7 @@ use word::State;
 
 pub use status::{GateStatus, GateWaiter};
 pub(crate) use status::{ago_or_never, write_waiters};
-pub use token::{Congested, GateDuty, SharedCongested};
+pub use token::{Congested, GateDuty, OwnedCongested, SharedCongested};
 
 /// What a release gives to a waiter.
 const CLEARED: Token = Token(0);
@@ -294,6 +295,57 @@ impl Gate {
     /// # Panics
     /// If there are 2²⁰ − 1 tokens already.
     pub fn congest(&self) -> Congested<'_> {
+        self.add_token();
+        Congested::new(self)
+    }
+
+    /// As [`Gate::congest`], for any thread to drop; the token keeps the gate. For a gate that
+    /// stands in a struct with what it guards:
+    ///
+    /// ```
+    /// # use unherd_sync as unherd;
+    /// use std::sync::Arc;
+    /// use unherd::{Gate, Mutex, OwnedCongested};
+    ///
+    /// struct Buffers { full: usize, congested: Option<OwnedCongested> }
+    /// struct Engine { gate: Arc<Gate>, buffers: Mutex<Buffers> }
+    ///
+    /// impl Engine {
+    ///     /// Whether there was room; if not, wait at the gate, and try again.
+    ///     fn put(&self) -> bool {
+    ///         let mut buffers = self.buffers.lock();
+    ///         if buffers.full == 4 {
+    ///             buffers.congested.get_or_insert_with(|| self.gate.congest_owned());
+    ///             return false;
+    ///         }
+    ///         buffers.full += 1;
+    ///         true
+    ///     }
+    ///
+    ///     fn flush_one(&self) {
+    ///         let mut buffers = self.buffers.lock();
+    ///         buffers.full -= 1;
+    ///         buffers.congested = None;
+    ///         self.gate.progress(1);
+    ///     }
+    /// }
+    ///
+    /// let buffers = Mutex::new(Buffers { full: 4, congested: None });
+    /// let engine = Engine { gate: Arc::new(Gate::new()), buffers };
+    /// assert!(!engine.put());
+    /// assert_eq!(engine.gate.status().congested, 1);
+    /// engine.flush_one();
+    /// assert_eq!(engine.gate.status().congested, 0);
+    /// ```
+    ///
+    /// # Panics
+    /// As [`Gate::congest`].
+    pub fn congest_owned(self: &Arc<Self>) -> OwnedCongested {
+        self.add_token();
+        OwnedCongested::new(self)
+    }
+
+    fn add_token(&self) {
         let congest = |word| State(word).congest().map(|state| state.0);
         let before = self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, congest);
         match before {
@@ -301,7 +353,6 @@ impl Gate {
             Ok(_) => {}
             Err(_) => panic!("a gate has fewer than 2^20 tokens at a time"),
         }
-        Congested::new(self)
     }
 
     /// Says that the calling thread makes the progress, until the guard is dropped: its waits here

@@ -56,8 +56,8 @@ mod wait_table;
 
 pub use futex_table::{FutexOp, FutexTable, FutexWord};
 pub use gate::{
-    Congested, Gate, GateBuilder, GateDuty, GateMode, GateStatus, GateWaiter, SharedCongested,
-    WaitEnd, Waited,
+    Congested, Gate, GateBuilder, GateDuty, GateMode, GateStatus, GateWaiter, OwnedCongested,
+    SharedCongested, WaitEnd, Waited,
 };
 pub use ledger::{Counts, GateAccount, Ledger, Snapshot};
 #[cfg(all(feature = "async", not(loom)))]
@@ -65,7 +65,8 @@ pub use locks::AsyncMutexGuard;
 pub use locks::{Barrier, Condvar, Epoch, EventCount, Latch, Once, RawMutex, RawRwLock};
 #[cfg(not(loom))]
 pub use locks::{
-    Mutex, MutexGuard, OnceLock, Permits, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore,
+    Mutex, MutexGuard, OnceLock, OwnedPermits, Permits, RwLock, RwLockReadGuard, RwLockWriteGuard,
+    Semaphore,
 };
 #[cfg(not(any(loom, shuttle)))]
 pub use ready_set::{FdError, FdSource};

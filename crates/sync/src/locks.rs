@@ -68,7 +68,7 @@ pub use raw_rwlock::RawRwLock;
 #[cfg(not(loom))]
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 #[cfg(not(loom))]
-pub use semaphore::{Permits, Semaphore};
+pub use semaphore::{OwnedPermits, Permits, Semaphore};
 #[cfg(feature = "async")]
 pub(crate) use settled_wait::SettledWait;
 

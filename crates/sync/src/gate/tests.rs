@@ -492,3 +492,16 @@ mod task {
         }
     }
 }
+
+#[test]
+fn an_owned_token_keeps_its_gate() {
+    let gate = std::sync::Arc::new(Gate::new());
+    let (owned, other) = (gate.congest_owned(), gate.congest().into_shared());
+    assert_eq!(gate.status().congested, 2);
+    drop(other);
+    let waited = gate.wait_iff(Reason::OTHER, Deadline::at(Timestamp::from_ns(0)));
+    assert_eq!(waited.why, WaitEnd::Timeout, "the thread that congests may wait");
+    thread::spawn(move || drop(owned)).join().unwrap();
+    assert_eq!(gate.status().congested, 0);
+    assert_eq!(std::sync::Arc::strong_count(&gate), 1);
+}

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ptr;
+use std::sync::Arc;
 
 use unherd_sys::primitives::thread_local;
 
@@ -33,6 +34,12 @@ pub struct Congested<'g> {
 #[must_use = "the gate is clear again as soon as this is dropped"]
 pub struct SharedCongested<'g>(&'g Gate);
 
+/// As [`SharedCongested`], with a gate in an [`Arc`], which it keeps: so it can stand in a struct
+/// beside the gate. [`Gate::congest_owned`].
+#[derive(Debug)]
+#[must_use = "the gate is clear again as soon as this is dropped"]
+pub struct OwnedCongested(Arc<Gate>);
+
 /// Says that the calling thread makes the progress of a gate, until it is dropped:
 /// [`Gate::duty`]. Stays with its thread.
 #[derive(Debug)]
@@ -52,6 +59,19 @@ impl<'g> Congested<'g> {
 }
 
 impl Drop for SharedCongested<'_> {
+    fn drop(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl OwnedCongested {
+    /// Counts nothing: the gate has done that.
+    pub(super) fn new(gate: &Arc<Gate>) -> Self {
+        Self(Arc::clone(gate))
+    }
+}
+
+impl Drop for OwnedCongested {
     fn drop(&mut self) {
         self.0.clear();
     }

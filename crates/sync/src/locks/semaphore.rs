@@ -1,5 +1,6 @@
 //! A number of permits that threads and tasks take and give back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use unherd_sys::Deadline;
@@ -51,6 +52,15 @@ pub struct Semaphore<const BARGING_US: u32 = 1000>(RawSemaphore);
 #[must_use = "the permits are given back as soon as this is dropped"]
 pub struct Permits<'a, const BARGING_US: u32 = 1000> {
     semaphore: &'a Semaphore<BARGING_US>,
+    n: u32,
+}
+
+/// As [`Permits`], of a semaphore in an [`Arc`], which they keep: so they can stand in a struct, or
+/// go to a task that is spawned.
+#[derive(Debug)]
+#[must_use = "the permits are given back as soon as this is dropped"]
+pub struct OwnedPermits<const BARGING_US: u32 = 1000> {
+    semaphore: Arc<Semaphore<BARGING_US>>,
     n: u32,
 }
 
@@ -131,6 +141,32 @@ impl<const BARGING_US: u32> Semaphore<BARGING_US> {
         Permits { semaphore: self, n }
     }
 
+    /// As [`Semaphore::acquire`]; the permits keep the semaphore.
+    ///
+    /// ```
+    /// # use unherd_sync as unherd;
+    /// use std::sync::Arc;
+    /// let requests = Arc::new(unherd::Semaphore::new(2));
+    /// let one = requests.acquire_owned(1);
+    /// std::thread::spawn(move || drop(one)).join().unwrap();
+    /// assert_eq!(requests.available(), 2);
+    /// ```
+    #[track_caller]
+    pub fn acquire_owned(self: &Arc<Self>, n: u32) -> OwnedPermits<BARGING_US> {
+        self.acquire(n).into_owned(self)
+    }
+
+    /// As [`Semaphore::try_acquire`]; the permits keep the semaphore.
+    pub fn try_acquire_owned(self: &Arc<Self>, n: u32) -> Option<OwnedPermits<BARGING_US>> {
+        self.try_acquire(n).map(|permits| permits.into_owned(self))
+    }
+
+    /// As [`Semaphore::acquire_async`]; the permits keep the semaphore, and so does the future.
+    #[cfg(feature = "async")]
+    pub async fn acquire_owned_async(self: Arc<Self>, n: u32) -> OwnedPermits<BARGING_US> {
+        self.acquire_async(n).await.into_owned(&self)
+    }
+
     /// Adds `n` permits, also such as nobody took, and wakes those that have waited for them.
     ///
     /// One compare-and-swap if nobody waits, or one that was woken is on its way. Else the bucket
@@ -156,6 +192,31 @@ impl<const BARGING_US: u32> Permits<'_, BARGING_US> {
     /// Does not give them back; [`Semaphore::release`] may do so later.
     pub fn forget(self) {
         std::mem::forget(self);
+    }
+
+    /// These of `semaphore`, which they were taken from.
+    fn into_owned(self, semaphore: &Arc<Semaphore<BARGING_US>>) -> OwnedPermits<BARGING_US> {
+        let owned = OwnedPermits { semaphore: Arc::clone(semaphore), n: self.n };
+        self.forget();
+        owned
+    }
+}
+
+impl<const BARGING_US: u32> OwnedPermits<BARGING_US> {
+    /// How many they are.
+    pub fn count(&self) -> u32 {
+        self.n
+    }
+
+    /// Does not give them back; [`Semaphore::release`] may do so later.
+    pub fn forget(mut self) {
+        self.n = 0;
+    }
+}
+
+impl<const BARGING_US: u32> Drop for OwnedPermits<BARGING_US> {
+    fn drop(&mut self) {
+        self.semaphore.release(self.n);
     }
 }
 

@@ -167,3 +167,16 @@ mod with_tasks {
         assert_eq!(semaphore.available(), 2);
     }
 }
+
+#[test]
+fn owned_permits_come_back_or_are_forgotten() {
+    let semaphore = std::sync::Arc::new(Semaphore::new(3));
+    let (two, one) = (semaphore.acquire_owned(2), semaphore.try_acquire_owned(1));
+    assert_eq!((two.count(), semaphore.available()), (2, 0));
+    assert!(semaphore.try_acquire_owned(1).is_none());
+    two.forget();
+    assert_eq!(semaphore.available(), 0);
+    thread::spawn(move || drop(one)).join().unwrap();
+    assert_eq!(semaphore.available(), 1);
+    assert_eq!(std::sync::Arc::strong_count(&semaphore), 1);
+}
