@@ -203,7 +203,8 @@ pub(crate) fn concluded(
     let error = completed(error, series);
     let has_pairs = result.comparisons.iter().any(|line| line.pairs > 0);
     if !has_pairs || matches!(error, Error::Disagreement { .. }) {
-        return Err(error);
+        // A record that holds no process yet is not worth going on with.
+        return Err(if series.rounds.is_empty() { error } else { going_on(error, series) });
     }
     result.marks.push(format!("not all rounds were run: {}", error.mark()));
     Ok(Some(going_on(error, series)))
@@ -222,7 +223,8 @@ fn completed(error: Error, series: &Series<'_>) -> Error {
     }
 }
 
-/// An error beside tables: it says where the record is, by the command that goes on with it.
+/// An error that came after some processes had finished: it says where the record is, by the
+/// command that goes on with it.
 fn going_on(error: Error, series: &Series<'_>) -> Error {
     let Series { plan, record, .. } = series;
     match completed(error, series) {

@@ -453,6 +453,20 @@ fn failed_preparation_names_the_record() {
     assert_eq!(output, "  | no room");
     let resumed = place.run("compare --resume record");
     assert!(resumed.stdout.contains("14 rounds, each"), "{resumed:?}");
+    // Where there is no pair yet: in the first round, and in a pilot.
+    for (record, options) in [("first", ["--rounds", "14"]), ("pilot", ["--until", "1%"])] {
+        let nth = if record == "first" { 4 } else { 9 };
+        let prepare = format!("echo x >>{record}s; [ $(wc -l <{record}s) -ne {nth} ]");
+        let options = [&["--prepare", &prepare, "--out", record], &options[..]].concat();
+        let ran = shells(&place, &options, &["true", "true"]);
+        assert!(ran.code == Some(125) && ran.stdout.is_empty(), "{ran:?}");
+        let program = env!("CARGO_BIN_EXE_unherd");
+        let end = format!(
+            "exit code 1; run it by hand to see why; `{program} compare --resume {record}` goes on \
+             with what has finished\n"
+        );
+        assert!(ran.stderr.ends_with(&end), "{ran:?}");
+    }
 }
 
 #[test]
