@@ -27,7 +27,7 @@ use crate::result::{BenchResult, Point, ProfileLine, Profiled, TraceLine, Traced
 use crate::round::{Printed, Round, counting};
 use crate::series::{Measure, Series};
 use crate::surroundings::marks;
-use crate::tables::{Progress, TRANSACTIONS, compared, tables, whole_rounds};
+use crate::tables::{Progress, TRANSACTIONS, compared, rounds_finished, tables};
 use crate::tracing::Tracing;
 
 /// How a plan is to be run.
@@ -216,8 +216,7 @@ fn completed(error: Error, series: &Series<'_>) -> Error {
     let Series { plan, record, rounds, .. } = series;
     let Error::InterruptedStep { .. } = error else { return error };
     Error::Interrupted {
-        finished: whole_rounds(plan, counting(plan, rounds).iter().map(|round| round.round)),
-        rounds: plan.until.is_none().then_some(plan.rounds),
+        finished: rounds_finished(plan, counting(plan, rounds).iter().map(|round| round.round)),
         resume: record.resume_line(&plan.workload),
         report: (!rounds.is_empty()).then(|| record.report_line()),
     }

@@ -150,14 +150,11 @@ pub enum Error {
     },
     /// Somebody asked for an end.
     #[error(
-        "interrupted after {}; go on by `{resume}`{}",
-        finished_of(*finished, *rounds), shown_again(report.as_deref())
+        "interrupted after {finished}; go on by `{resume}`{}", shown_again(report.as_deref())
     )]
     Interrupted {
-        /// How many rounds were finished.
-        finished: usize,
-        /// How many were planned, unless they end where the intervals are narrow.
-        rounds: Option<usize>,
+        /// How many rounds were finished, in words.
+        finished: String,
         /// The command that goes on.
         resume: String,
         /// The command that judges what there is again, where a process has finished.
@@ -220,9 +217,7 @@ impl Error {
         match self {
             Self::Round { round, label, what, .. } => format!("round {round} of {label}: {what}"),
             Self::Step { what, how, .. } => format!("{what}: {how}"),
-            Self::Interrupted { finished, rounds, .. } => {
-                format!("interrupted after {}", finished_of(*finished, *rounds))
-            }
+            Self::Interrupted { finished, .. } => format!("interrupted after {finished}"),
             error => error.to_string(),
         }
     }
@@ -305,15 +300,6 @@ fn below_or_by_hand(output: &str) -> &'static str {
     }
 }
 
-/// How far the rounds have come.
-fn finished_of(finished: usize, rounds: Option<usize>) -> String {
-    match (finished, rounds) {
-        (finished, Some(rounds)) => format!("{finished} of {rounds} rounds"),
-        (1, None) => "1 round".to_owned(),
-        (finished, None) => format!("{finished} rounds"),
-    }
-}
-
 /// What is said of a record that holds something.
 fn shown_again(report: Option<&str>) -> String {
     report.map_or_else(String::new, |line| format!(", see what there is by `{line}`"))
@@ -356,7 +342,7 @@ mod tests {
         assert_eq!(few.exit_code(), 2);
         let resume = || "unherd bench --resume out/x".to_owned();
         let interrupted =
-            Error::Interrupted { finished: 1, rounds: Some(6), resume: resume(), report: None };
+            Error::Interrupted { finished: String::new(), resume: resume(), report: None };
         assert_eq!(interrupted.exit_code(), 130);
         let early = Error::EndedEarly { error: Box::new(few), resume: resume() };
         assert_eq!(early.exit_code(), 2);

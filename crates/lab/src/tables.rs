@@ -20,7 +20,7 @@ mod wait_account;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::plan::Plan;
+use crate::plan::{Plan, Until};
 use crate::printable::printable;
 use crate::result::{BenchResult, Point, SummaryLine};
 use crate::round::Round;
@@ -106,6 +106,18 @@ pub(crate) fn whole_rounds(plan: &Plan, numbers: impl Iterator<Item = usize>) ->
     }
     let whole = plan.cells.len() * plan.contenders.len();
     processes.into_values().filter(|&of_round| of_round == whole).count()
+}
+
+/// How far the rounds have come: their numbers are those of the processes that count.
+pub(crate) fn rounds_finished(plan: &Plan, numbers: impl Iterator<Item = usize> + Clone) -> String {
+    let Some(Until { pilot, .. }) = plan.until else {
+        return format!("{} of {} rounds", whole_rounds(plan, numbers), plan.rounds);
+    };
+    match whole_rounds(plan, numbers.clone().filter(|&number| number > pilot)) {
+        0 => format!("{} of {pilot} rounds of the pilot", whole_rounds(plan, numbers)),
+        1 => format!("1 round after a pilot of {pilot}"),
+        done => format!("{done} rounds after a pilot of {pilot}"),
+    }
 }
 
 /// How many of all rounds are complete.

@@ -6,6 +6,7 @@ mod bench;
 mod blocks;
 mod claims;
 mod compare;
+mod compare_interrupts;
 mod endings;
 mod herd;
 mod place;

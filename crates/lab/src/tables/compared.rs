@@ -6,7 +6,7 @@ use super::comparison::{finding, is_time, tail_lines};
 use super::machines::machines;
 use super::number::{number, percent};
 use super::sweep::sweep;
-use super::{marks, order, rounds_done, whole_rounds};
+use super::{marks, order, rounds_done, rounds_finished, whole_rounds};
 use crate::printable::printable;
 use crate::record::Header;
 use crate::result::{BenchResult, ComparisonLine, SummaryLine};
@@ -155,17 +155,16 @@ fn course(header: &Header, result: &BenchResult) -> String {
         2 => " that both intervals hold".to_owned(),
         all => format!(" that all {all} intervals hold"),
     };
-    let pilot = plan.until.map_or(0, |until| until.pilot);
-    let numbers = result.rounds.iter().map(|round| round.round).filter(|&number| number > pilot);
-    let done = whole_rounds(plan, numbers);
+    let numbers = result.rounds.iter().map(|round| round.round);
     let rounds = match plan.until {
-        None => rounds_done(done, plan.rounds),
-        Some(_) if done == 0 => format!("no complete round after a pilot of {pilot}"),
+        None => rounds_done(whole_rounds(plan, numbers), plan.rounds),
         Some(until) => {
-            let reached = result.comparisons.iter().all(|line| line.is_within(until.width));
+            let mut lines = result.comparisons.iter();
+            // In the pilot there is none.
+            let reached = lines.len() > 0 && lines.all(|line| line.is_within(until.width));
             let not = if reached { "" } else { " was not reached" };
             let width = number(100.0 * until.width);
-            format!("{done} rounds after a pilot of {pilot} (±{width} %{not})")
+            format!("{} (±{width} %{not})", rounds_finished(plan, numbers))
         }
     };
     format!("{}; {sure} % sure{together}", order(&rounds, plan.seed))
@@ -327,7 +326,7 @@ mod tests {
     use super::*;
     use crate::catalogue::tests::registry;
     use crate::claims::tests::{line, result};
-    use crate::plan::{Plan, Request};
+    use crate::plan::{Plan, Request, Until};
     use crate::record::tests::header_of;
     use crate::result::RoundLine;
     use crate::round::Round;
@@ -395,6 +394,16 @@ mod tests {
         assert!(pairs == 2 && text.starts_with("3 of 12 rounds, each a fresh"), "{pairs} {text}");
         let (_, text) = course_of(&rounds[..1]);
         assert!(text.starts_with("no complete round of 12, each a fresh process"), "{text}");
+        let until = Some(Until { width: 0.01, pilot: 2 });
+        let plan = Plan { until, ..plan };
+        let course_of = |rounds: &[Round]| {
+            let result = BenchResult::new(&plan, rounds, serde_json::Value::Null, Vec::new());
+            course(&header_of(plan.clone()), &result)
+        };
+        let text = course_of(&rounds[..3]);
+        assert!(text.starts_with("1 of 2 rounds of the pilot (±1 % was not reached), "), "{text}");
+        let text = course_of(&rounds);
+        assert!(text.starts_with("1 round after a pilot of 2 (±1 % "), "{text}");
     }
 
     #[test]
