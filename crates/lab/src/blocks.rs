@@ -250,7 +250,7 @@ pub fn merge(blocks: &[PathBuf], out: Option<&Path>) -> Result<PathBuf, Error> {
         ));
     }
     let joined = Record::create(out, &header)?;
-    joined.append(&rounds)?;
+    joined.append(&rounds, "join them again, by another --out")?;
     Ok(joined.directory().to_owned())
 }
 

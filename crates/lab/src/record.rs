@@ -144,10 +144,10 @@ impl Record {
     /// [`Error::Record`] where it cannot be opened; [`Error::Usage`] while a bench is adding to it.
     pub(crate) fn reopen(directory: &Path) -> Result<Self, Error> {
         let path = directory.join(PLAN);
-        let cannot = |source| Error::Record {
+        let cannot = |source: io::Error| Error::Record {
             path: path.clone(),
             what: "cannot open the record",
-            advice: "go on with it as the user who began it".to_owned(),
+            advice: reopening_advice(source.kind()).to_owned(),
             source,
             begun: false,
         };
@@ -166,7 +166,7 @@ impl Record {
     pub(crate) fn trace_files(&self, label: &str, cell: usize) -> Result<TraceFiles, Error> {
         let traces = self.directory.join(TRACES);
         fs::create_dir_all(&traces).map_err(|source| {
-            failed(&traces, "cannot make the directory of the traces", source, true)
+            self.not_written(traces.clone(), "cannot make the directory of the traces", source)
         })?;
         let file = |kind: &str| traces.join(format!("{label}-{cell}.{kind}"));
         Ok(TraceFiles { text: file("txt"), json: file("json") })
@@ -190,18 +190,17 @@ impl Record {
     }
 
     /// Appends finished rounds, all to the file of the first: where rounds are short, making a file
-    /// for each would take as long as they do.
+    /// for each would take as long as they do. `again` is what to do once it can be written.
     ///
     /// # Errors
     ///
     /// [`Error::Record`], for instance when the disk is full.
-    pub(crate) fn append(&self, rounds: &[Round]) -> Result<(), Error> {
+    pub(crate) fn append(&self, rounds: &[Round], again: &str) -> Result<(), Error> {
         let Some(first) = rounds.first() else { return Ok(()) };
         let path = self.directory.join(ROUNDS).join(format!("{:03}.jsonl", first.round));
         let lines: String = rounds.iter().map(|round| compact(round) + "\n").collect();
         open_lines(&path).and_then(|mut file| file.write_all(lines.as_bytes())).map_err(|source| {
-            let directory = self.directory.display();
-            let advice = format!("make room, and go on by --resume {directory}");
+            let advice = format!("{}, and {again}", writing_advice(source.kind()));
             Error::Record {
                 path,
                 what: "cannot append a finished round",
@@ -220,9 +219,15 @@ impl Record {
     pub(crate) fn add_marks(&self, marks: &[String]) -> Result<(), Error> {
         let path = self.directory.join(MARKS);
         let lines: String = marks.iter().map(|mark| compact(mark) + "\n").collect();
-        open_lines(&path)
-            .and_then(|mut file| file.write_all(lines.as_bytes()))
-            .map_err(|source| failed(&path, "cannot append a mark", source, false))
+        open_lines(&path).and_then(|mut file| file.write_all(lines.as_bytes())).map_err(|source| {
+            Error::Record {
+                path,
+                what: "cannot append a mark",
+                advice: format!("{}, and go on with it again", writing_advice(source.kind())),
+                source,
+                begun: false,
+            }
+        })
     }
 
     /// Writes the result and its tables.
@@ -246,10 +251,19 @@ impl Record {
         let beside = self.directory.join(format!("{name}.new"));
         fs::write(&beside, text).and_then(|()| fs::rename(&beside, &path)).map_err(|source| {
             let _ = fs::remove_file(&beside);
-            let advice =
-                format!("the rounds are kept: make room, and see `{}`", self.report_line());
-            Error::Record { path, what: "cannot write", advice, source, begun: true }
+            self.not_written(path, "cannot write", source)
         })
+    }
+
+    /// A file of the record that is written after the rounds.
+    fn not_written(&self, path: PathBuf, what: &'static str, source: io::Error) -> Error {
+        let kept = match self.directory.join(ROUNDS).exists() {
+            true => "the rounds are kept: ",
+            false => "",
+        };
+        let (first, report) = (writing_advice(source.kind()), self.report_line());
+        let advice = format!("{kept}{first}, and see `{report}`");
+        Error::Record { path, what, advice, source, begun: true }
     }
 }
 
@@ -504,6 +518,27 @@ fn failed(path: &Path, what: &'static str, source: io::Error, begun: bool) -> Er
     Error::Record { path: path.to_owned(), what, advice, source, begun }
 }
 
+/// What is to be done first where a record that is there cannot be written any more.
+const fn writing_advice(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room",
+        io::ErrorKind::PermissionDenied => "allow writing there again",
+        io::ErrorKind::ReadOnlyFilesystem => "mount it for writing again",
+        io::ErrorKind::NotFound => "put its directory back",
+        _ => "see in the kernel's log (dmesg) what the disk has",
+    }
+}
+
+/// What to do where a record cannot be opened to go on with.
+const fn reopening_advice(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::PermissionDenied => "go on with it as the user who began it",
+        io::ErrorKind::ReadOnlyFilesystem => "copy it to where it can be written, and go on there",
+        io::ErrorKind::NotFound => "name the directory that --out named",
+        _ => "see in the kernel's log (dmesg) what the disk has",
+    }
+}
+
 /// Two in one second are told apart by the process number.
 fn free_name(workload: &str) -> PathBuf {
     let name = format!("{DEFAULT_PLACE}/{workload}-{}", date::stamp_now());
@@ -555,8 +590,8 @@ pub(crate) mod tests {
         let out = place.path().join("record");
         let record = Record::create(Some(&out), &header()).unwrap();
         let rounds = [round(1, "before", 2.0), round(1, "unherd", 1.0), round(2, "before", 2.0)];
-        record.append(&rounds[..1]).unwrap();
-        record.append(&rounds[1..]).unwrap();
+        record.append(&rounds[..1], "").unwrap();
+        record.append(&rounds[1..], "").unwrap();
         let torn = out.join("rounds/001.jsonl");
         let mut file = File::options().append(true).open(torn).unwrap();
         file.write_all(b"{\"round\": 2, \"ce").unwrap();
@@ -564,7 +599,7 @@ pub(crate) mod tests {
         assert_eq!(kept.header, header());
         assert_eq!(kept.rounds, rounds);
         assert_eq!(kept.result().comparisons[0].pairs, 1);
-        record.append(&rounds[..1]).unwrap();
+        record.append(&rounds[..1], "").unwrap();
         assert_eq!(StoredRecord::load(&out).unwrap().rounds.len(), 4, "the torn line is gone");
     }
 
@@ -614,7 +649,7 @@ pub(crate) mod tests {
         assert!(error.to_string().contains("a bench is adding to"), "{error}");
         drop(first);
         let again = Record::reopen(place.path()).unwrap();
-        again.append(&[round(1, "before", 2.0)]).unwrap();
+        again.append(&[round(1, "before", 2.0)], "").unwrap();
         assert_eq!(StoredRecord::load(place.path()).unwrap().rounds.len(), 1);
         assert!(Record::reopen(&place.path().join("absent")).is_err());
     }
@@ -629,9 +664,14 @@ pub(crate) mod tests {
         let old = fs::read_to_string(place.path().join(RESULT)).unwrap();
         std::os::unix::fs::symlink("/dev/full", place.path().join("result.json.new")).unwrap();
         let error = record.finish(&result, &tables).unwrap_err();
-        let advice = format!("{} report {}`", own_name(), place.path().display());
+        let report = format!("{} report {}`", own_name(), place.path().display());
+        let advice = format!("; the rounds are kept: make room, and see `{report}");
         assert!(error.to_string().ends_with(&advice), "{error}");
         assert_eq!(fs::read_to_string(place.path().join(RESULT)).unwrap(), old);
+        fs::remove_dir_all(place.path()).unwrap();
+        let error = record.finish(&result, &tables).unwrap_err();
+        let advice = format!(" (os error 2); put its directory back, and see `{report}");
+        assert!(error.to_string().ends_with(&advice), "{error}");
     }
 
     #[test]
@@ -677,9 +717,29 @@ pub(crate) mod tests {
         let place = tempfile::tempdir().unwrap();
         let record = Record::create(Some(place.path()), &header()).unwrap();
         std::os::unix::fs::symlink("/dev/full", place.path().join("rounds/001.jsonl")).unwrap();
-        let error = record.append(&[round(1, "before", 2.0)]).unwrap_err();
-        assert_eq!(error.exit_code(), 1);
-        let advice = format!("make room, and go on by --resume {}", place.path().display());
-        assert!(error.to_string().ends_with(&advice), "{error}");
+        let said = || {
+            let error = record.append(&[round(1, "before", 2.0)], "go on").unwrap_err();
+            assert_eq!(error.exit_code(), 1);
+            error.to_string()
+        };
+        assert!(said().ends_with("(os error 28); make room, and go on"), "{}", said());
+        fs::remove_dir_all(place.path()).unwrap();
+        assert!(said().ends_with("(os error 2); put its directory back, and go on"), "{}", said());
+    }
+
+    #[test]
+    fn advice_follows_the_kind_of_error() {
+        let of = |errno: Errno| {
+            let kind = io::Error::from(errno).kind();
+            (writing_advice(kind), reopening_advice(kind))
+        };
+        assert_eq!(of(Errno::DQUOT).0, "make room");
+        let denied = ("allow writing there again", "go on with it as the user who began it");
+        assert_eq!(of(Errno::ACCESS), denied);
+        let read_only = of(Errno::ROFS);
+        assert_eq!(read_only.0, "mount it for writing again");
+        assert!(read_only.1.starts_with("copy it to where it can be written"));
+        let (writing, reopening) = of(Errno::IO);
+        assert!(writing == reopening && writing.contains("(dmesg)"));
     }
 }

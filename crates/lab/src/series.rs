@@ -149,7 +149,8 @@ impl<'a> Series<'a> {
         // Measured, whether they can be written or not.
         let new = self.written..self.rounds.len();
         self.written = new.end;
-        self.record.append(&self.rounds[new])
+        let again = format!("go on by `{}`", self.record.resume_line(&self.plan.workload));
+        self.record.append(&self.rounds[new], &again)
     }
 
     /// Runs the groups again in which others used the machine.
