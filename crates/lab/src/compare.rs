@@ -39,6 +39,7 @@ use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::launch::{Ending, Finished, Launch, not_started};
 use crate::plan::{Cell, Contender, Judged, PLAN_SCHEMA, Plan, ROUNDS_MAX, Step, Until};
+use crate::program::absence_advice;
 use crate::record::{Header, Record, check_place};
 use crate::result::{BenchResult, Point, looks_of};
 use crate::round::{Round, counting};
@@ -498,13 +499,11 @@ impl Commands<'_> {
         };
         let finished = run().map_err(|source| {
             let bound = cgroup.as_ref().map(|_| "--cgroup");
-            // The program itself was there a moment ago.
-            let advice = match source.kind() {
-                std::io::ErrorKind::NotFound => {
-                    "it is there, and the interpreter that it names is not"
-                }
+            let absent = absence_advice(&program.to_string_lossy(), directory, &source);
+            let advice = absent.unwrap_or(match source.kind() {
+                std::io::ErrorKind::NotFound => "it was there a moment ago; see what removes it",
                 _ => "see whether it is a program for this machine",
-            };
+            });
             not_started(program, bound, advice, source)
         })?;
         around("--cleanup", cleanup)?;

@@ -30,6 +30,7 @@ mod plan;
 mod prepared_machine;
 mod printable;
 mod profile;
+mod program;
 mod random;
 mod record;
 mod result;
@@ -58,6 +59,7 @@ pub use otava::add_to_history;
 pub use plan::{Cell, Contender, Judged, PLAN_SCHEMA, Plan, ROUNDS_MAX, Request, Step, Until};
 pub use prepared_machine::{DEFAULT_MEMORY_BYTES, Dirty, MEMORY_MIN_BYTES, MachineOptions};
 pub use printable::printable;
+pub use program::absence_advice;
 pub use record::{CONFIRM, Header, StoredRecord, check_place, holds_record, make_place};
 pub use result::{
     BenchResult, ComparisonLine, MetricLine, Point, ProfileLine, Profiled, RESULT_SCHEMA,

@@ -2,11 +2,11 @@
 
 use std::io::{self, ErrorKind};
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
 
 use signal_hook::consts::SIGINT;
 use signal_hook::low_level::signal_name;
+use unherd_lab::absence_advice;
 use unherd_trace::{SessionError, TraceError};
 
 use crate::output::Failure;
@@ -58,12 +58,7 @@ pub(super) fn failure(error: SessionError) -> Failure {
 
 /// What to do about a command that cannot be started.
 pub(crate) fn spawn_advice(program: &str, source: &io::Error) -> &'static str {
-    match source.kind() {
-        ErrorKind::NotFound if program.contains('/') && Path::new(program).exists() => {
-            "it is there, and the interpreter that it names is not"
-        }
-        _ => "name a program",
-    }
+    absence_advice(program, None, source).unwrap_or("name a program")
 }
 
 #[cfg(test)]

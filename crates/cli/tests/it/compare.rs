@@ -356,9 +356,11 @@ fn around_each_process_something_may_be_done() {
 #[test]
 fn what_cannot_be_compared_is_refused_in_a_line() {
     let place = Place::new();
-    let orphan = place.path().join("orphan");
-    fs::write(&orphan, "#!/nonexistent/interpreter\n").unwrap();
-    fs::set_permissions(&orphan, fs::Permissions::from_mode(0o755)).unwrap();
+    for (name, interpreter) in [("orphan", "/nonexistent/interpreter"), ("brief", "/bin/sh")] {
+        let path = place.path().join(name);
+        fs::write(&path, format!("#!{interpreter}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
     for (words, what) in [
         (&["--", "true"][..], "one command is not enough"),
         (&["--"], "write unherd compare -- A… -- B…"),
@@ -377,6 +379,10 @@ fn what_cannot_be_compared_is_refused_in_a_line() {
         (&["--", "true", "--", "no-such-program"], "B: no-such-program: there is no such program"),
         (&["--", "true", "--", "./absent"], "B: ./absent: there is no such program"),
         (&["--", "true", "--", "./orphan"], "it is there, and the interpreter that it names is"),
+        (
+            &["--prepare", "rm -f brief", "--", "true", "--", "./brief"],
+            "(os error 2); it was there a moment ago; see what removes it",
+        ),
         (&["--rounds", "3", "--", "true", "--", "false"], "exit code 1, not 0"),
         (&["--rounds", "3", "--", "true", "--", "true"], "give --rounds 7 or more"),
         (&["--rounds", "9", "--until", "1%", "--", "true", "--", "true"], "both say when to stop"),

@@ -84,10 +84,16 @@ fn unrunnable_commands_exit_like_env() {
         ("nosuchcommand", 127, advice),
         (&text, 126, advice),
         (&orphan, 127, "it is there, and the interpreter that it names is not"),
+        ("orphan", 127, "it is there, and the interpreter that it names is not"),
     ];
+    let mut places = vec![directory.path().to_owned()];
+    places.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+    let places = std::env::join_paths(places).unwrap();
     for how in [&["--"][..], &["--unprivileged", "--"]] {
         for (command, code, advice) in commands {
-            let ran = ran(trace(&[how, &[command]].concat()));
+            let mut traced = trace(&[how, &[command]].concat());
+            traced.env("PATH", &places);
+            let ran = ran(traced);
             if is_refused(&ran) {
                 continue;
             }

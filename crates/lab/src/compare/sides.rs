@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::adapter::Adapter;
 use crate::error::Error;
+use crate::program::{is_program, program_in_path};
 
 /// One command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,16 +141,10 @@ impl Side {
                 format!("write env {name} …, or give --shell"),
             ));
         }
-        let places = std::env::var_os("PATH").unwrap_or_default();
-        let mut candidates = std::env::split_paths(&places).map(|place| place.join(name));
-        candidates.find(|path| is_program(path)).ok_or_else(|| {
+        program_in_path(name).ok_or_else(|| {
             missing("there is no such program in PATH (the shell's own need sh -c '…')")
         })
     }
-}
-
-fn is_program(path: &Path) -> bool {
-    rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok() && path.is_file()
 }
 
 /// What is to be said where commands are the same, or their programs are.
