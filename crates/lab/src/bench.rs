@@ -17,7 +17,7 @@ use crate::drift;
 use crate::error::Error;
 use crate::fingerprint::fingerprint;
 use crate::interrupt::Interrupt;
-use crate::launch::{Ending, Finished, Launch, not_started};
+use crate::launch::{BY_TIMEOUT, Ending, Finished, Launch, not_started};
 use crate::leftovers::RoundDirectory;
 use crate::plan::{Contender, Plan, Step};
 use crate::prepared_machine::{MachineOptions, PreparedMachine};
@@ -503,7 +503,7 @@ impl Runner<'_> {
         if finished.ending == Ending::Interrupted {
             return Err(Failure::Interrupted);
         }
-        let code = finished.exit_code(self.conditions.timeout, "--memory");
+        let code = finished.exit_code((self.conditions.timeout, BY_TIMEOUT), "--memory");
         match code.map_err(Failure::Broken)? {
             0 => Ok(()),
             2 => Err(Failure::Refused),

@@ -37,7 +37,7 @@ use crate::catalogue::Workload;
 use crate::drift;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
-use crate::launch::{Ending, Finished, Launch, not_started};
+use crate::launch::{BY_TIMEOUT, Ending, Finished, Launch, not_started};
 use crate::plan::{Cell, Contender, Judged, PLAN_SCHEMA, Plan, ROUNDS_MAX, Step, Until};
 use crate::program::absence_advice;
 use crate::record::{Header, Record, check_place};
@@ -512,7 +512,7 @@ impl Commands<'_> {
 
     fn succeeded(&self, finished: &Finished) -> Result<(), String> {
         let wanted = self.request.exit_code;
-        let code = finished.exit_code(self.request.timeout, "--cgroup")?;
+        let code = finished.exit_code((self.request.timeout, BY_TIMEOUT), "--cgroup")?;
         if code == wanted {
             return Ok(());
         }

@@ -25,6 +25,8 @@ use unherd_sys::{Deadline, Timestamp, poll_until};
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 
+/// What is said of a time that an option has set.
+pub(crate) const BY_TIMEOUT: &str = " (--timeout)";
 /// The result is the last line; of what comes before, this much is kept.
 const STDOUT_KEPT_BYTES: usize = 4 << 20;
 /// Of what a child says before it fails, the end matters.
@@ -73,17 +75,17 @@ impl Finished {
         Self { out_of_memory, ..self }
     }
 
-    /// The code that it ended with, or in words what ended it. `timeout` is what it was given, and
-    /// `bound` the option that bounds its memory.
-    pub(crate) fn exit_code(&self, timeout: Duration, bound: &str) -> Result<i32, String> {
+    /// The code that it ended with, or in words what ended it. `timeout` is how long it was given,
+    /// with what is said of that, and `bound` the option that bounds its memory.
+    pub(crate) fn exit_code(&self, timeout: (Duration, &str), bound: &str) -> Result<i32, String> {
         match self.ending {
             Ending::Exited(status) => status.code().ok_or_else(|| {
                 let signal = status.signal().unwrap_or_default();
                 format!("it was killed by signal {signal}{}", self.memory_hint(bound))
             }),
             Ending::TimedOut => {
-                let seconds = timeout.as_secs_f64();
-                Err(format!("it had not ended after {seconds} s (--timeout) and was killed"))
+                let (seconds, by) = (timeout.0.as_secs_f64(), timeout.1);
+                Err(format!("it had not ended after {seconds} s{by} and was killed"))
             }
             Ending::Interrupted => Err("interrupted".to_owned()),
         }
@@ -345,6 +347,8 @@ mod tests {
         let finished = shell("echo begun; sleep 1000 & sleep 1000", Duration::from_millis(100));
         assert_eq!(finished.ending, Ending::TimedOut);
         assert_eq!(finished.stdout, "begun\n");
+        let said = finished.exit_code((Duration::from_millis(100), BY_TIMEOUT), "").unwrap_err();
+        assert_eq!(said, "it had not ended after 0.1 s (--timeout) and was killed");
     }
 
     #[test]

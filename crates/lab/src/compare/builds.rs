@@ -1,7 +1,6 @@
 //! Building what is compared: by a command for each side, or from two commits, each in a work tree
 //! of its own.
 
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -38,14 +37,13 @@ fn ran(what: String, launch: Launch<'_>, interrupt: &Interrupt) -> Result<Finish
     let finished = launch
         .run(interrupt)
         .map_err(|source| Error::machine(format!("cannot run {what}"), "install it", source))?;
-    let how = match finished.ending {
-        Ending::Exited(status) if status.success() => return Ok(finished),
-        Ending::Exited(status) => match status.code() {
-            Some(code) => format!("it ended with exit code {code}"),
-            None => format!("it was killed by signal {}", status.signal().unwrap_or(0)),
-        },
-        Ending::TimedOut => format!("it had not ended after {} s", BUILD_MAX.as_secs()),
-        Ending::Interrupted => return Err(Error::InterruptedStep { what }),
+    if finished.ending == Ending::Interrupted {
+        return Err(Error::InterruptedStep { what });
+    }
+    let how = match finished.exit_code((BUILD_MAX, ""), "") {
+        Ok(0) => return Ok(finished),
+        Ok(code) => format!("it ended with exit code {code}"),
+        Err(how) => how,
     };
     let output = format!("{}{}", finished.stdout, finished.stderr);
     Err(Error::Step { what, how, output })
