@@ -309,6 +309,16 @@ fn root_looks_at_files_of_fuse_are_polls() {
     assert!(looks.contains(&polls), "{polls} of {truth}: {:#?}", seen.waits);
 }
 
+/// To open a FIFO is no look: somebody else opens it, too.
+#[test]
+fn root_meetings_at_fifo_are_no_polls() {
+    let Some(_machine) = root("meetings at a FIFO") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let (seen, _) = trace_in(directory.path(), "meet 100", &TraceOptions::default());
+    let polls = sum(&seen, |row| row.timer_polls);
+    assert!(polls <= 5, "{polls}: {:#?}", seen.waits);
+}
+
 /// The share of the time that threads wait for a lock in which its holders sleep, once or several
 /// times while they have it.
 #[test]

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::thread::nanosleep;
 use rustix::time::Timespec;
 use serde_json::{Value, json};
@@ -170,7 +171,7 @@ impl At {
         [Self::Absent, Self::Proc, Self::Here][number]
     }
 
-    fn look(self, file: Option<&fs::File>) {
+    fn look(self) {
         match self {
             Self::Absent => {
                 assert!(fs::metadata("/proc/self/no-such-file").is_err());
@@ -181,7 +182,7 @@ impl At {
             }
             Self::Here => {
                 assert!(fs::metadata("no-such-file").is_err());
-                let file = file.expect("it is there");
+                let file = fs::File::open("file").expect("it is there");
                 assert!(file.read_at(&mut [0; 8], 0).expect("it can be read") > 0);
             }
         }
@@ -190,14 +191,33 @@ impl At {
 
 /// Looks at something that does not change.
 pub(crate) fn look(ticks: usize, at: At) -> Value {
-    let file = fs::File::open("file").ok();
+    // The first close of a file asks a daemon of FUSE whether it wants to be told.
+    drop(fs::File::open("file"));
     let mut counted = Looks::default();
     for _ in 0..ticks {
         count::pause(TICK);
         counted.pause_ended();
-        at.look(file.as_ref());
+        at.look();
     }
     json!({ "looks": ticks, "certain": counted.certain() })
+}
+
+/// After each pause opens a FIFO, for which it waits until another thread opens it as well.
+pub(crate) fn meet(times: usize) -> Value {
+    let fifo = "fifo";
+    mknodat(CWD, fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("there is none yet");
+    let writer = thread::spawn(move || {
+        for _ in 0..times {
+            count::pause(5 * TICK);
+            drop(fs::File::options().write(true).open(fifo).expect("it is there"));
+        }
+    });
+    for _ in 0..times {
+        count::pause(TICK);
+        drop(fs::File::open(fifo).expect("it is there"));
+    }
+    writer.join().expect("it does not panic");
+    json!({ "met": times })
 }
 
 /// Sleeps `early` times in one function and then `late` times in another.
