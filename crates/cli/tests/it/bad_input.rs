@@ -146,9 +146,16 @@ fn directories_that_cannot_be_used_are_named() {
 #[test]
 fn what_a_runner_refuses_is_passed_on() {
     let place = Place::new();
-    let ran = place.run("bench fake --with before,refuse --out record");
-    assert_eq!(ran.code, Some(2), "{ran:?}");
-    assert_eq!(ran.stderr, "unherd: the disk is too small; need 5 GiB, have 1 GiB\n");
+    let refused = "unherd: the disk is too small; need 5 GiB, have 1 GiB";
+    let said = |seed: u32| {
+        let ran = place.run(&format!("bench fake --with before,refuse --seed {seed} --out {seed}"));
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        ran.stderr
+    };
+    // The first process of all, or after one that has finished.
+    assert_eq!(said(5), format!("{refused}\n"));
+    let resume = format!("{} bench --resume 1", env!("CARGO_BIN_EXE_unherd"));
+    assert_eq!(said(1), format!("{refused}; `{resume}` goes on with what has finished\n"));
 }
 
 #[test]
