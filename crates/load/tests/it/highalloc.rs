@@ -30,7 +30,7 @@ fn kernel_and_cache_agree() {
         ("kernel", "--threads 4 --param piece=1M", "piece=1048576: the kernel has 2M"),
         ("unherd", "--threads 2", "2 threads: give at least 3"),
         ("unherd", "--threads 3 --param piece=5000", "piece=5000: give a power of two"),
-        ("unherd", "--threads 3 --param piece=4M", "more than this cache gives, 2097152"),
+        ("unherd", "--threads 3 --param piece=4M", "more than this cache gives, 2 MiB"),
     ] {
         let refused = run(with, more).unwrap_err().to_string();
         assert!(refused.contains(expected), "{refused}");
