@@ -51,9 +51,6 @@ enum Family {
     Map,
     FileLock,
     Child,
-    Open,
-    /// Calls for nobody in which a thread may wait for what somebody else does.
-    MayWait,
 }
 
 #[derive(Clone, Copy)]
@@ -132,11 +129,6 @@ fn waiting() -> Vec<(c::c_long, Class)> {
         (c::SYS_clock_nanosleep, Class::new(Waits::Nothing, Family::Pause, NEUTRAL)),
         (c::SYS_memfd_create, Class::new(Waits::Nothing, Family::MemoryFile, LEDGER | FOR_NOBODY)),
         (c::SYS_mmap, Class::new(Waits::Nothing, Family::Map, LEDGER | FOR_NOBODY)),
-        (c::SYS_openat, Class::new(Waits::Nothing, Family::Open, FOR_NOBODY)),
-        (c::SYS_openat2, Class::new(Waits::Nothing, Family::Open, FOR_NOBODY)),
-        // For a peer (SO_LINGER), and for randomness while the machine boots.
-        (c::SYS_close, Class::new(Waits::Nothing, Family::MayWait, FOR_NOBODY)),
-        (c::SYS_getrandom, Class::new(Waits::Nothing, Family::MayWait, FOR_NOBODY)),
         // Of its commands those that lock a file without waiting for it are looked at.
         (c::SYS_fcntl, Class::new(Waits::Nothing, Family::FileLock, NEUTRAL | LOOKS)),
         (c::SYS_restart_syscall, Class::new(Waits::Nothing, Family::Any, RESTART)),
@@ -147,7 +139,6 @@ fn waiting() -> Vec<(c::c_long, Class)> {
         (c::SYS_poll, Class::new(Waits::Set(0, 1), Family::Poll, NEUTRAL | looks | POLLS)),
         (c::SYS_select, Class::new(Waits::Set(1, 0), Family::Select, NEUTRAL | looks | POLLS)),
         (c::SYS_pause, Class::new(Waits::Nothing, Family::Signal, NEUTRAL)),
-        (c::SYS_open, Class::new(Waits::Nothing, Family::Open, FOR_NOBODY)),
     ]);
     calls
 }
@@ -205,6 +196,9 @@ fn looking() -> Vec<c::c_long> {
 /// between two sleeps looks at files, or has made itself something to look with.
 fn for_nobody() -> Vec<c::c_long> {
     let mut calls = vec![
+        c::SYS_openat,
+        c::SYS_openat2,
+        c::SYS_close,
         c::SYS_getdents64,
         c::SYS_readlinkat,
         c::SYS_statfs,
@@ -230,13 +224,14 @@ fn for_nobody() -> Vec<c::c_long> {
         c::SYS_epoll_ctl,
         c::SYS_timerfd_create,
         c::SYS_timerfd_settime,
+        c::SYS_getrandom,
         c::SYS_uname,
         c::SYS_sysinfo,
         c::SYS_prlimit64,
         c::SYS_prctl,
     ];
     #[cfg(target_arch = "x86_64")]
-    calls.extend([c::SYS_getdents, c::SYS_readlink, c::SYS_dup2, c::SYS_pipe]);
+    calls.extend([c::SYS_open, c::SYS_getdents, c::SYS_readlink, c::SYS_dup2, c::SYS_pipe]);
     calls
 }
 

@@ -12,7 +12,6 @@
 #define UH_TYPE_BLOCK 0060000
 #define UH_TYPE_DIRECTORY 0040000
 #define UH_ANON_INODES 0x09041934 /* ANON_INODE_FS_MAGIC */
-#define UH_FUSE 0x65735546 /* FUSE_SUPER_MAGIC */
 #define UH_AF_INET 2
 #define UH_AF_INET6 10
 #define UH_TCP_LISTEN 10
@@ -83,27 +82,6 @@ static __always_inline bool uh_is_stream(struct file *file)
 	if (type == UH_TYPE_REGULAR) /* as eventfds and their kin are, since 6.16 */
 		return BPF_CORE_READ(inode, i_sb, s_magic) == UH_ANON_INODES;
 	return type != UH_TYPE_DIRECTORY && type != UH_TYPE_BLOCK;
-}
-
-/* Whether it is a plain file or directory of which a daemon of FUSE tells what it holds. */
-static __always_inline bool uh_is_of_fuse(struct inode *inode)
-{
-	u16 type = BPF_CORE_READ(inode, i_mode) & UH_TYPE_MASK;
-
-	return (type == UH_TYPE_REGULAR || type == UH_TYPE_DIRECTORY) &&
-	       BPF_CORE_READ(inode, i_sb, s_magic) == UH_FUSE;
-}
-
-/* Whether the running thread, which opens a file, has come to one of FUSE on the way. */
-static __always_inline bool uh_walks_in_fuse(void)
-{
-	struct task_struct *current = bpf_get_current_task_btf();
-	struct inode *inode;
-
-	if (!bpf_core_type_exists(struct nameidata))
-		return 0;
-	inode = BPF_CORE_READ(current, nameidata, path.dentry, d_inode);
-	return inode && uh_is_of_fuse(inode);
 }
 
 #define UH_SETS_OF_FILE 64

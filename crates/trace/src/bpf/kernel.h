@@ -119,22 +119,18 @@ struct socket {
 struct qstr {
 	const unsigned char *name;
 };
+struct dentry {
+	struct qstr d_name;
+};
+struct path {
+	struct dentry *dentry;
+};
 struct super_block {
 	unsigned long s_magic;
 };
 struct inode {
 	u16 i_mode;
 	struct super_block *i_sb;
-};
-struct dentry {
-	struct qstr d_name;
-	struct inode *d_inode;
-};
-struct path {
-	struct dentry *dentry;
-};
-struct nameidata {
-	struct path path;
 };
 struct hlist_node {
 	struct hlist_node *next;
@@ -174,7 +170,6 @@ struct task_struct {
 	u64 stime;
 	char comm[16];
 	struct files_struct *files;
-	struct nameidata *nameidata; /* while it walks along a path */
 	struct signal_struct *signal;
 	void *bpf_storage;
 	unsigned long nvcsw;

@@ -47,8 +47,6 @@ enum uh_family {
 	UH_MAP = 33,
 	UH_FILE_LOCK = 34,
 	UH_CHILD = 35,
-	UH_OPEN = 36,
-	UH_MAY_WAIT = 37, /* FOR_NOBODY, but it may wait for somebody */
 };
 enum uh_futex_entry {
 	UH_FUTEX_BY_OP = 1,

@@ -301,28 +301,6 @@ static __always_inline u64 uh_holders_asleep_ns(struct uh_thread *t)
 	return lock ? lock->holders_asleep_ns : 0;
 }
 
-/*
- * Whether a thread that polls by timer sleeps in a call that only looks at files. Where a disk has to
- * answer that is an uninterruptible sleep, and where a daemon of FUSE has, one like any other. So is
- * one until somebody opens the other end of a FIFO or writes a line for the kernel's log, which is
- * no look: of calls that may wait for these the file must be one of FUSE.
- */
-static __noinline int uh_looks_at_file(struct uh_thread *t)
-{
-	struct file *file;
-
-	if (!t || !(t->flags & UH_TICKING) || !(t->flags & UH_IN_A_CALL))
-		return 0;
-	if (t->family == UH_OPEN)
-		return uh_walks_in_fuse();
-	if (t->class_flags & (UH_LOOKS | UH_FOR_NOBODY))
-		return t->family != UH_FILE_LOCK && t->family != UH_MAY_WAIT;
-	if (!(t->class_flags & UH_CONSUMES) || t->kind != UH_DESCRIPTOR)
-		return 0;
-	file = uh_file_of(t->value);
-	return file && uh_is_of_fuse(BPF_CORE_READ(file, f_inode));
-}
-
 #define UH_TASK_INTERRUPTIBLE 1
 
 /* A blocking switch-out; `run_ns` is the thread's CPU time so far. */
@@ -337,8 +315,7 @@ static __always_inline void uh_sleep(void *ctx, struct uh_thread *t, u32 task_st
 	uh_spend(t, UH_ON_PROCESSOR, now);
 	t->slept_ns = now;
 	t->flags |= UH_SLEPT_IN_CALL;
-	if (!(task_state & UH_TASK_INTERRUPTIBLE) || t->sleeping_lock.lock ||
-	    uh_looks_at_file(t)) {
+	if (!(task_state & UH_TASK_INTERRUPTIBLE) || t->sleeping_lock.lock) {
 		slot = &t->slots[UH_DEEP_SLOT];
 		t->flags |= UH_DEEP;
 		if (!uh_slot_is_here(t, slot) || slot->nr != t->nr)

@@ -7,7 +7,6 @@ mod agreement;
 mod coverage;
 mod crowds;
 mod episodes;
-mod fuse;
 mod futexes;
 mod leaks;
 mod ledgers;

@@ -1,6 +1,5 @@
 //! Runs a scene under the tracer.
 
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
@@ -34,18 +33,8 @@ pub(crate) fn trace(arguments: &str) -> (Observation, Value) {
 
 /// The same with other sizes.
 pub(crate) fn trace_with(arguments: &str, options: &TraceOptions) -> (Observation, Value) {
-    trace_in(Path::new("."), arguments, options)
-}
-
-/// The same in this directory.
-pub(crate) fn trace_in(
-    directory: &Path,
-    arguments: &str,
-    options: &TraceOptions,
-) -> (Observation, Value) {
     let tracer = Tracer::start(Follow::NextChild, options).expect("root may trace");
-    let child = scene(arguments).current_dir(directory).spawn();
-    let child = child.expect("the truth program is built");
+    let child = scene(arguments).spawn().expect("the truth program is built");
     let output = child.wait_with_output().expect("its output can be read");
     assert!(output.status.success(), "{arguments}: {}", output.status);
     let seen = tracer.finish().expect("the maps can be read");

@@ -1,15 +1,12 @@
 //! Needless wakeups, herds and timer polls against the truth.
 
 use std::ops::Range;
-use std::path::Path;
 
-use libc::{ENODEV, ENOENT, EPERM};
 use serde_json::Value;
 use unherd_trace::TraceOptions;
 use unherd_trace::observation::{Object, Observation, WakeCause};
 
-use crate::fuse::FileSystem;
-use crate::session::{assert_nothing_lost, number, proven, root, sum, trace, trace_in, trace_with};
+use crate::session::{assert_nothing_lost, number, proven, root, sum, trace, trace_with};
 
 const RUNS: usize = 3;
 
@@ -137,17 +134,8 @@ fn root_nothing_is_proven_against_a_signal() {
 /// does not sleep again. A machine on which half the looks are doubtful tells little of the tracer,
 /// so it is tried again.
 fn trace_looks(scene: &str, options: &TraceOptions) -> (Observation, Value, Range<u64>) {
-    trace_looks_in(Path::new("."), scene, options)
-}
-
-/// The same in this directory.
-fn trace_looks_in(
-    directory: &Path,
-    scene: &str,
-    options: &TraceOptions,
-) -> (Observation, Value, Range<u64>) {
     for _ in 0..20 {
-        let (seen, truth) = trace_in(directory, scene, options);
+        let (seen, truth) = trace_with(scene, options);
         let (looks, certain) = (number(&truth, "looks"), number(&truth, "certain"));
         if certain * 2 >= looks {
             return (seen, truth, certain..looks);
@@ -288,35 +276,6 @@ fn root_looks_are_polls() {
         println!("{scene}: {polls} polls of {truth}");
         assert!(looks.contains(&polls), "{polls} of {truth}");
     }
-}
-
-/// Where a daemon answers, a look at a file is a sleep that the daemon ends.
-#[test]
-fn root_looks_at_files_of_fuse_are_polls() {
-    let Some(_machine) = root("looks at files of FUSE") else { return };
-    let files = match FileSystem::mount() {
-        Ok(files) => files,
-        // The kernel has no FUSE, or mounting is not allowed here.
-        Err(error) if [ENOENT, ENODEV, EPERM].map(Some).contains(&error.raw_os_error()) => {
-            return eprintln!("skipped looks at files of FUSE: {error}");
-        }
-        Err(error) => panic!("cannot mount a file system of FUSE: {error}"),
-    };
-    let options = TraceOptions::default();
-    let (seen, truth, looks) = trace_looks_in(files.path(), "look 200 2", &options);
-    let polls = sum(&seen, |row| row.timer_polls);
-    println!("{polls} polls of {truth}");
-    assert!(looks.contains(&polls), "{polls} of {truth}: {:#?}", seen.waits);
-}
-
-/// To open a FIFO is no look: somebody else opens it, too.
-#[test]
-fn root_meetings_at_fifo_are_no_polls() {
-    let Some(_machine) = root("meetings at a FIFO") else { return };
-    let directory = tempfile::tempdir().unwrap();
-    let (seen, _) = trace_in(directory.path(), "meet 100", &TraceOptions::default());
-    let polls = sum(&seen, |row| row.timer_polls);
-    assert!(polls <= 5, "{polls}: {:#?}", seen.waits);
 }
 
 /// The share of the time that threads wait for a lock in which its holders sleep, once or several

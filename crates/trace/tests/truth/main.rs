@@ -21,12 +21,11 @@ use std::process::ExitCode;
 use serde_json::Value;
 
 use crate::count::Between;
-use crate::pauses::At;
 
 /// A scene takes numbers and says what it has seen.
 type Scene = fn(&[usize]) -> Value;
 
-const SCENES: [(&str, usize, Scene); 28] = [
+const SCENES: [(&str, usize, Scene); 27] = [
     ("accept", 4, |n| accept::herd(n[0], n[1], n[2] != 0, Between::of(n[3]))),
     ("monitor", 4, |n| monitor::tokens(n[0], n[1], n[2], Between::of(n[3]))),
     ("roll", 3, |n| roll::tokens(n[0], n[1], n[2] != 0)),
@@ -39,8 +38,7 @@ const SCENES: [(&str, usize, Scene); 28] = [
     ("guard", 1, |n| pauses::guard(n[0])),
     ("hold", 3, |n| pauses::hold(n[0], n[1], n[2])),
     ("compute", 1, |n| pauses::compute(n[0])),
-    ("look", 2, |n| pauses::look(n[0], At::of(n[1]))),
-    ("meet", 1, |n| pauses::meet(n[0])),
+    ("look", 2, |n| pauses::look(n[0], n[1] != 0)),
     ("beside", 2, |n| pauses::beside(n[0], n[1])),
     ("sites", 2, |n| pauses::sites(n[0], n[1])),
     ("calls", 1, |n| price::calls(n[0])),

@@ -3,10 +3,8 @@
 use std::fs;
 use std::hint::black_box;
 use std::io::Write;
-use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::thread::nanosleep;
 use rustix::time::Timespec;
 use serde_json::{Value, json};
@@ -155,69 +153,20 @@ pub(crate) fn compute(ticks: usize) -> Value {
     json!({ "ticks": ticks, "unheard": 0 })
 }
 
-/// What is looked at.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum At {
-    /// Whether a file has come, which does not.
-    Absent,
-    /// What `/proc` says.
-    Proc,
-    /// Whether a file has come to the current directory, and what `file` holds there.
-    Here,
-}
-
-impl At {
-    pub(crate) fn of(number: usize) -> Self {
-        [Self::Absent, Self::Proc, Self::Here][number]
-    }
-
-    fn look(self) {
-        match self {
-            Self::Absent => {
-                assert!(fs::metadata("/proc/self/no-such-file").is_err());
-                assert!(fs::metadata("/").is_ok());
-            }
-            Self::Proc => {
-                assert!(!fs::read("/proc/self/stat").expect("/proc is there").is_empty());
-            }
-            Self::Here => {
-                assert!(fs::metadata("no-such-file").is_err());
-                let file = fs::File::open("file").expect("it is there");
-                assert!(file.read_at(&mut [0; 8], 0).expect("it can be read") > 0);
-            }
-        }
-    }
-}
-
-/// Looks at something that does not change.
-pub(crate) fn look(ticks: usize, at: At) -> Value {
-    // The first close of a file asks a daemon of FUSE whether it wants to be told.
-    drop(fs::File::open("file"));
+/// Looks for a file that does not come, or what `/proc` says.
+pub(crate) fn look(ticks: usize, at_proc: bool) -> Value {
     let mut counted = Looks::default();
     for _ in 0..ticks {
         count::pause(TICK);
         counted.pause_ended();
-        at.look();
+        if at_proc {
+            assert!(!fs::read("/proc/self/stat").expect("/proc is there").is_empty());
+        } else {
+            assert!(fs::metadata("/proc/self/no-such-file").is_err());
+            assert!(fs::metadata("/").is_ok());
+        }
     }
     json!({ "looks": ticks, "certain": counted.certain() })
-}
-
-/// After each pause opens a FIFO, for which it waits until another thread opens it as well.
-pub(crate) fn meet(times: usize) -> Value {
-    let fifo = "fifo";
-    mknodat(CWD, fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("there is none yet");
-    let writer = thread::spawn(move || {
-        for _ in 0..times {
-            count::pause(5 * TICK);
-            drop(fs::File::options().write(true).open(fifo).expect("it is there"));
-        }
-    });
-    for _ in 0..times {
-        count::pause(TICK);
-        drop(fs::File::open(fifo).expect("it is there"));
-    }
-    writer.join().expect("it does not panic");
-    json!({ "met": times })
 }
 
 /// Sleeps `early` times in one function and then `late` times in another.
