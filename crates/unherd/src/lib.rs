@@ -48,7 +48,7 @@
 //! | async tasks | [`File::page_async`], [`File::read_at_async`], [`File::sync_all_async`], [`WaitTable::wait_async`], [`Mutex::lock_async`], [`Semaphore::acquire_async`], [`EventCount::wait_async`], [`Latch::wait_async`], [`ReadySet::wait_async`], [`Gate::wait_iff_async`], on any executor. Its threads must not block on the same things by the forms without `async`: a task that was woken would wait for its poll |
 //! | waiting for a key | [`WaitTable`]: a wake of one key wakes that key's waiters and no others |
 //! | locks | [`Mutex`], [`RwLock`], [`Condvar`], [`EventCount`], [`Semaphore`], [`Once`], [`OnceLock`], [`Latch`], [`Barrier`]: of a few bytes (more in debug builds), without allocation; an unlock gives a busy mutex to the longest sleeper once in about 1 ms |
-//! | many sources of events | [`ReadySet`]: checked without a lock, and waiters are woken one at a time; with descriptors by [`ReadySet::fd`] |
+//! | many sources of events | [`ReadySet`]: checked without a lock, and one waiter is woken for each event; with descriptors by [`ReadySet::fd`] |
 //! | congestion | [`Gate`]: waits that sleep only while a resource is congested, and are let go one after another |
 //! | futexes | [`FutexTable`]: futex(2)'s operations for the words of this process |
 //! | what was waited for | [`Ledger`], always on: the library's waits, wakeups and needless wakeups by [`Reason`] |
