@@ -4,7 +4,7 @@
 //! waits. A frame that becomes free is handed to one waiter; one that becomes idle (it can be
 //! evicted or written) makes one waiter look again.
 //!
-//! How neither misses the other stands in `frames/waiters.rs`; which page is given up, in
+//! How neither misses the other stands in `frames/event_count.rs`; which page is given up, in
 //! `pages/evict.rs`.
 //!
 //! A thread that leaves with an error wakes another, in case the wake was meant for a frame that it

@@ -1,7 +1,7 @@
 //! The supply of frames: which there are, where they are free, and the waiters for one.
 //!
 //! How a thread in want and one who makes a frame idle do not miss each other stands in
-//! `waiters.rs`.
+//! `event_count.rs`.
 
 use unherd_sync::{Reason, Token, WaitKey, WaitTable};
 use unherd_sys::Errno;

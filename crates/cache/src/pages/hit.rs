@@ -9,7 +9,7 @@
 //!
 //! Whatever does not fit sends the caller to the path with the lock, which alone decides what is
 //! missing (`read.rs`). `frames/frame.rs` shows that nobody writes a page that is pinned so, and
-//! `frames/waiters.rs` that no waiter for a frame is forgotten.
+//! `frames/event_count.rs` that no waiter for a frame is forgotten.
 
 use crate::frames::{Hit, Pin, State, Word};
 use crate::page::{FrameId, PageKey};

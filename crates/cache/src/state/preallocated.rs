@@ -8,9 +8,9 @@
 //!
 //! | a stream | who wants a frame |
 //! |---|---|
-//! | counts its frames | enters the waiters; fence (A) of `waiters.rs` |
+//! | counts its frames | enters the waiters; fence (A) of `event_count.rs` |
 //! | puts them into the file | finds none; if any are counted, takes them back, file by file |
-//! | fence (B) of `waiters.rs`; gives them back if somebody waits | sleeps |
+//! | fence (B) of `event_count.rs`; gives them back if somebody waits | sleeps |
 
 use crate::frames::{Claim, EXTENT};
 
