@@ -84,6 +84,9 @@ pub struct Opened {
     /// some network and FUSE file systems), some fall back for single transfers (ext4 for
     /// misaligned reads, btrfs for compressed or checksummed data).
     pub direct: bool,
+    /// Whether this opening is known to have made the file: it may have the number of one that was
+    /// removed.
+    pub is_new: bool,
 }
 
 /// Why a file could not be opened.

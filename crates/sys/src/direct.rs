@@ -165,7 +165,7 @@ impl DirectDevice {
             _ => (Identity { device: stat.st_dev, inode: stat.st_ino }, len_bytes_max(fd)),
         };
         let (file, direct) = (DeviceFile(u32::MAX), direct.is_some());
-        Ok(Opened { file, identity, alignment, len_bytes, len_bytes_max, direct })
+        Ok(Opened { file, identity, alignment, len_bytes, len_bytes_max, direct, is_new: false })
     }
 
     /// Makes a file, and gives it its name when it is known to do. `None` if it has to be opened by
@@ -310,6 +310,7 @@ unsafe impl Device for DirectDevice {
             }
         };
         let created = if existing.is_none() { self.create(path, how)? } else { None };
+        let is_new = created.is_some() || how.create_new;
         let (fd, opened) = match created {
             Some(created) => created,
             None => {
@@ -322,7 +323,7 @@ unsafe impl Device for DirectDevice {
         if (how.create || how.create_new) && opened.len_bytes == 0 {
             sync_name(path)?;
         }
-        Ok(Opened { file: self.queue.inbox.files.insert(fd)?, ..opened })
+        Ok(Opened { file: self.queue.inbox.files.insert(fd)?, is_new, ..opened })
     }
 
     fn adopt(&self, fd: OwnedFd, how: OpenHow) -> Result<Opened, OpenError> {

@@ -96,6 +96,11 @@ impl SimDevice {
         self.state.lock().put(path.as_ref(), bytes);
     }
 
+    /// Removes the file at `path`, which nobody has open; the next that is made has its number.
+    pub fn remove(&self, path: impl AsRef<Path>) {
+        self.state.lock().remove(path.as_ref());
+    }
+
     /// Gives the file at `path` a second name, as a hard link does. False if there is no file.
     pub fn link(&self, path: impl AsRef<Path>, name: impl AsRef<Path>) -> bool {
         self.state.lock().link(path.as_ref(), name.as_ref())

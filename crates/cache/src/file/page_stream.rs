@@ -94,7 +94,8 @@ impl<'a, I: Iterator<Item = PageNo>> Iterator for PageStream<'a, I> {
         }
         self.distance = (self.distance * 2).min(MOST);
         self.low = self.distance / 2;
-        let neighbours = self.named.iter().zip(page.0 + 1..).take_while(|(a, b)| a.0 == *b);
+        let next = (1..).map_while(|step| page.0.checked_add(step));
+        let neighbours = self.named.iter().zip(next).take_while(|(a, b)| a.0 == *b);
         Some(core.guard(file, page, 1 + neighbours.count() as u64))
     }
 

@@ -32,12 +32,14 @@ impl Progress {
     }
 
     /// Takes note that the last request moved `bytes`. Whether that was the end: all was moved, or
-    /// nothing beyond what had been; a read has met the end of the file then, a write comes no
-    /// further.
+    /// just what had been; a read has met the end of the file then, a write comes no further.
+    ///
+    /// Less than that is asked for again: the file was cut meanwhile, and the rest of the block was
+    /// filled with zeros, which are none of its bytes.
     pub(crate) fn advance(&mut self, bytes: usize) -> bool {
         let reached = self.from.saturating_add(bytes).min(self.len);
-        let is_stuck = reached <= self.moved;
-        self.moved = self.moved.max(reached);
+        let is_stuck = reached == self.moved;
+        self.moved = reached;
         is_stuck || reached == self.len
     }
 }
@@ -71,6 +73,13 @@ mod tests {
         // Unaligned end: the block is moved again, and nothing new comes.
         assert_eq!(run(&[700, 188]), (vec![0..4096, 512..4096], true, 700));
         assert_eq!(run(&[700, 189]), (vec![0..4096, 512..4096], false, 701));
+    }
+
+    #[test]
+    fn what_others_cut_between_two_requests_does_not_count() {
+        let requests = vec![0..4096, 512..4096, 512..4096];
+        assert_eq!(run(&[700, 100, 100]), (requests, true, 612));
+        assert_eq!(run(&[700, 0, 0]), (vec![0..4096, 512..4096, 512..4096], true, 512));
     }
 
     #[test]

@@ -181,6 +181,10 @@ impl Files {
     ) -> Option<Arc<FileState>> {
         let mut table = self.table.lock();
         table.opened = table.opened.checked_add(1)?;
+        if opened.is_new {
+            // Of a file that had its number, and was removed.
+            table.carried_over.remove(&opened.identity);
+        }
         // Only an opening that can flush, and write again, takes over what an earlier one has left.
         let carried_over =
             if options.write { table.carried_over.remove(&opened.identity) } else { None };

@@ -297,6 +297,26 @@ fn what_a_drop_lost_is_reported_to_the_next_opener() {
     }
 }
 
+/// A file system gives the number of a file that was removed to the next that is made.
+#[test]
+fn a_new_file_inherits_no_loss() {
+    let _turn = turn();
+    for io in BOTH {
+        let device = sim(24, FaultPlan::default());
+        let cache = small(8, 512).device(device.clone()).io(io).build().unwrap();
+        device.put("f", &[1; 1024]);
+        let file = cache.open("f", writable()).unwrap();
+        file.write_at(&[5; 100], 600).unwrap();
+        device.refuse_writes("f", Some(Errno::NOSPC));
+        drop(file);
+        device.remove("f");
+        let file = cache.open("g", writable()).unwrap();
+        file.write_at(&[6; 100], 0).unwrap();
+        file.sync_all().unwrap();
+        assert_eq!(device.durable_bytes("g").unwrap(), [6; 100]);
+    }
+}
+
 /// A file whose last handle was dropped while a page could not be written.
 fn with_lost_page(seed: u64, io: Io) -> (Arc<SimDevice>, Cache) {
     let device = sim(seed, FaultPlan::default());

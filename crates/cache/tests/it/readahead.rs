@@ -1,6 +1,6 @@
 //! Which pages come in before anybody asks for them, and what becomes of those.
 
-use unherd_cache::{Advice, Io, PageNo};
+use unherd_cache::{Advice, Error, Io, PageNo};
 use unherd_sys::primitives::Arc;
 use unherd_testkit::{Failure, FaultPlan, Seed, SimDevice};
 
@@ -186,6 +186,22 @@ fn a_stream_gives_the_pages_that_were_named() {
         // Each once; a blocking cache may guess behind a row.
         assert!(stats.reads <= PAGES / 8 * 6 + 8, "{stats:?}");
     }
+}
+
+#[test]
+fn a_stream_refuses_pages_that_no_file_can_have() {
+    let cache = small(16, PAGE).device(device()).build().unwrap();
+    let file = cache.open("f", writable()).unwrap();
+    let pages = [u64::MAX, 2, u64::MAX - 1, u64::MAX, u64::MAX, u64::MAX / PAGE as u64, 3];
+    let seen: Vec<_> = file
+        .stream(pages.map(PageNo))
+        .map(|page| match page {
+            Ok(page) => Some(page[0]),
+            Err(Error::OutOfRange { .. }) => None,
+            Err(error) => panic!("{error}"),
+        })
+        .collect();
+    assert_eq!(seen, [None, Some(2), None, None, None, None, Some(3)]);
 }
 
 #[test]

@@ -60,6 +60,8 @@ pub(super) struct State {
     faults_injected: u64,
     names: BTreeMap<PathBuf, usize>,
     files: Vec<SimFile>,
+    /// Numbers of files that were removed.
+    removed: Vec<usize>,
     handles: BTreeMap<u32, Handle>,
     /// Numbers are not used again, so that a stale one is noticed.
     handles_made: u32,
@@ -92,6 +94,7 @@ impl State {
             faults_injected: 0,
             names: BTreeMap::new(),
             files: Vec::new(),
+            removed: Vec::new(),
             handles: BTreeMap::new(),
             handles_made: 0,
             queue: Vec::new(),
@@ -142,8 +145,21 @@ impl State {
 
     pub(super) fn put(&mut self, path: &Path, bytes: &[u8]) {
         let file = SimFile { image: Image::durable(bytes.to_vec()), ..SimFile::default() };
-        self.names.insert(path.to_owned(), self.files.len());
-        self.files.push(file);
+        match self.removed.pop() {
+            Some(inode) => {
+                self.files[inode] = file;
+                self.names.insert(path.to_owned(), inode);
+            }
+            None => {
+                self.names.insert(path.to_owned(), self.files.len());
+                self.files.push(file);
+            }
+        }
+    }
+
+    /// Nobody may have it open.
+    pub(super) fn remove(&mut self, path: &Path) {
+        self.removed.extend(self.names.remove(path));
     }
 
     pub(super) fn link(&mut self, path: &Path, name: &Path) -> bool {
@@ -204,7 +220,8 @@ impl State {
         if needed > how.alignment_max {
             return Err(OpenError::Misaligned(needed));
         }
-        if !self.names.contains_key(path) {
+        let is_new = !self.names.contains_key(path);
+        if is_new {
             self.put(path, &[]);
         }
         let inode = self.names[path];
@@ -216,7 +233,7 @@ impl State {
         let identity = Identity { device, inode: inode as u64 + 1 };
         let len_bytes = self.files[inode].image.live().len() as u64;
         let len_bytes_max = FILE_BYTES_MAX;
-        Ok(Opened { file, identity, alignment, len_bytes, len_bytes_max, direct })
+        Ok(Opened { file, identity, alignment, len_bytes, len_bytes_max, direct, is_new })
     }
 
     pub(super) fn try_lock(&mut self, file: DeviceFile, exclusive: bool) -> Result<bool, Errno> {
