@@ -1,7 +1,9 @@
-//! A larger scene under shuttle: each event is taken once, while waiters sleep, leave and come.
+//! Larger scenes under shuttle: each event is taken once, while waiters sleep, leave and come, and
+//! no wake is lost.
 
 use std::collections::HashMap;
 
+use ::shuttle::sync::Barrier;
 use unherd_sys::Timestamp;
 use unherd_sys::primitives::thread;
 
@@ -13,7 +15,8 @@ const POSTS: usize = 4;
 
 /// Posters of sources that they share, waiters with a budget of one, one that gives up, and sources
 /// that come and go. The posters end when all events were taken, the waiters by a last event each.
-fn scene(lifo: bool) {
+/// With `tasks` one waiter is a task, which comes at any time.
+fn scene(lifo: bool, tasks: bool) {
     let builder = ReadySet::builder(8);
     let set = if lifo { builder.lifo() } else { builder }.build();
     let shared = Arc::new([set.source().unwrap(), set.source().unwrap()]);
@@ -36,14 +39,14 @@ fn scene(lifo: bool) {
             new
         })
     };
-    let waiter = |gives_up: bool| {
+    let waiter = |gives_up: bool, is_task: bool| {
         let set = set.clone();
         thread::spawn(move || {
             let mut taken = Vec::new();
             let mut batch = ReadyBatch::with_capacity(1);
             let past = Deadline::at(Timestamp::from_ns(0));
             loop {
-                set.wait(&mut batch, if gives_up { past } else { Deadline::NEVER });
+                wait(&set, &mut batch, is_task, if gives_up { past } else { Deadline::NEVER });
                 if batch.tokens() == [end] {
                     // For the next waiter.
                     set.rearm(end);
@@ -57,7 +60,10 @@ fn scene(lifo: bool) {
         })
     };
     let posters = [poster(false), poster(true)];
-    let waiters: Vec<_> = (0..WAITERS).map(|_| waiter(false)).chain([waiter(true)]).collect();
+    let waiters: Vec<_> = (0..WAITERS)
+        .map(|index| waiter(false, tasks && index == WAITERS - 1))
+        .chain([waiter(true, false)])
+        .collect();
     let posted: Vec<_> = posters.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
     last.post();
     let mut taken: Vec<_> = waiters.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
@@ -72,12 +78,54 @@ fn scene(lifo: bool) {
     }
 }
 
-#[test]
-fn waiters_take_each_event_once() {
-    ::shuttle::check_random(|| scene(false), SCHEDULES);
+/// In each round as many events as waiters, each with room for one, and whose handlers end with the
+/// round: each must be woken.
+fn rounds(lifo: bool, tasks: bool) {
+    let builder = ReadySet::builder(WAITERS);
+    let set = if lifo { builder.lifo() } else { builder }.build();
+    let round = Arc::new(Barrier::new(2 * WAITERS));
+    let threads = (0..WAITERS).flat_map(|index| {
+        let source = set.source().unwrap();
+        let (set, round, end) = (set.clone(), Arc::clone(&round), Arc::clone(&round));
+        let poster = thread::spawn(move || {
+            for _ in 0..POSTS {
+                source.post();
+                round.wait();
+            }
+        });
+        let waiter = thread::spawn(move || {
+            let mut batch = ReadyBatch::with_capacity(1);
+            for _ in 0..POSTS {
+                wait(&set, &mut batch, tasks && index == 0, Deadline::NEVER);
+                end.wait();
+            }
+        });
+        [poster, waiter]
+    });
+    threads.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+fn wait(set: &ReadySet, batch: &mut ReadyBatch, is_task: bool, deadline: Deadline) {
+    if is_task {
+        ::shuttle::future::block_on(set.wait_async(batch));
+    } else {
+        set.wait(batch, deadline);
+    }
+}
+
+/// All four kinds of a scene.
+fn check(scene: fn(bool, bool)) {
+    for (lifo, tasks) in [(false, false), (true, false), (false, true), (true, true)] {
+        ::shuttle::check_random(move || scene(lifo, tasks), SCHEDULES);
+    }
 }
 
 #[test]
-fn lifo_waiters_take_each_event_once() {
-    ::shuttle::check_random(|| scene(true), SCHEDULES);
+fn waiters_take_each_event_once() {
+    check(scene);
+}
+
+#[test]
+fn as_many_events_as_waiters_wake_all() {
+    check(rounds);
 }
