@@ -137,11 +137,7 @@ fn confirm(
 fn confirmations(result: &BenchResult) -> String {
     let sentence = |line: &ComparisonLine| {
         let ComparisonLine { metric, label, base, point, .. } = line;
-        let point = match point.to_string() {
-            point if point.is_empty() => point,
-            point => format!(", {point}"),
-        };
-        let what = format!("{metric} of {label} against {base}{point}");
+        let what = format!("{metric} of {label} against {base}{}", point.suffix());
         line.confirmed.map(|is_confirmed| match is_confirmed {
             true => format!("confirmed: {what}.\n"),
             false => {

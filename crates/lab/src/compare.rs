@@ -392,8 +392,7 @@ impl FilledCell {
 
     /// What errors add to a side's name.
     fn shown(&self) -> String {
-        let point = Point::of_cell(&self.cell).to_string();
-        if point.is_empty() { point } else { format!(" at {point}") }
+        Point::of_cell(&self.cell).unless_empty(" at ", "")
     }
 }
 

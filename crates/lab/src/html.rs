@@ -13,7 +13,6 @@ use std::fmt::Write as _;
 
 use drawings::{Pair, course, distributions, strip};
 
-use crate::compare::Side;
 use crate::fingerprint::fingerprint;
 use crate::printable::{command_line, printable};
 use crate::record::Header;
@@ -94,24 +93,57 @@ fn escaped(text: &str) -> String {
     shown
 }
 
-/// What the sides are, where they are any commands.
-fn commands(header: &Header) -> String {
-    let item = |side: &Side| {
-        format!("<li>{}: <code>{}</code></li>\n", escaped(&side.label), escaped(&side.shown()))
-    };
-    match &*header.sides {
-        [] => String::new(),
-        sides => format!("<ul>\n{}</ul>\n", sides.iter().map(item).collect::<String>()),
+/// A part of the page; nothing where it would be empty.
+fn section(heading: &str, body: &str) -> String {
+    match body {
+        "" => String::new(),
+        body => format!("<section>\n<h2>{}</h2>\n{body}</section>\n", escaped(heading)),
     }
 }
 
-fn marks(result: &BenchResult) -> String {
-    if result.marks.is_empty() {
-        return String::new();
+/// Items in HTML.
+fn list(items: impl IntoIterator<Item = String>) -> String {
+    match items.into_iter().map(|item| format!("<li>{item}</li>\n")).collect::<String>() {
+        items if items.is_empty() => items,
+        items => format!("<ul>\n{items}</ul>\n"),
     }
-    let items = result.marks.iter().map(|mark| format!("<li>{}</li>\n", escaped(mark)));
-    let items: String = items.collect();
-    format!("<section>\n<h2>Before believing these figures</h2>\n<ul>\n{items}</ul>\n</section>\n")
+}
+
+/// Cells in HTML; the first column and those of the numbers in `left` hold words.
+fn table(
+    heads: &[impl AsRef<str>],
+    left: &[usize],
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> String {
+    let row = |tag: &str, scope: &str, cells: Vec<String>| {
+        let cells = cells.into_iter().enumerate().map(|(column, cell)| {
+            let class = if left.contains(&column) { " class=\"left\"" } else { "" };
+            format!("<{tag}{class}{scope}>{cell}</{tag}>")
+        });
+        format!("<tr>{}</tr>\n", cells.collect::<String>())
+    };
+    match rows.into_iter().map(|cells| row("td", "", cells)).collect::<String>() {
+        rows if rows.is_empty() => rows,
+        rows => {
+            let heads = heads.iter().map(|head| escaped(head.as_ref())).collect();
+            let heads = row("th", " scope=\"col\"", heads);
+            format!("<div class=\"scroll\">\n<table>\n{heads}{rows}</table>\n</div>\n")
+        }
+    }
+}
+
+/// What the sides are, where they are any commands.
+fn commands(header: &Header) -> String {
+    list(
+        header.sides.iter().map(|side| {
+            format!("{}: <code>{}</code>", escaped(&side.label), escaped(&side.shown()))
+        }),
+    )
+}
+
+fn marks(result: &BenchResult) -> String {
+    let marks = list(result.marks.iter().map(|mark| escaped(mark)));
+    section("Before believing these figures", &marks)
 }
 
 fn comparisons(header: &Header, result: &BenchResult) -> String {
@@ -130,20 +162,16 @@ fn comparisons(header: &Header, result: &BenchResult) -> String {
 
 fn comparison(header: &Header, result: &BenchResult, line: &ComparisonLine) -> String {
     let pairs = pairs(header, result, line);
-    let point = line.point.to_string();
-    let at = if point.is_empty() { String::new() } else { format!(", {point}") };
-    let heading = format!("{}: {} against {}{at}", title(&line.metric), line.label, line.base);
-    let mut text = format!("<section>\n<h2>{}</h2>\n", escaped(&heading));
+    let (label, base) = (&line.label, &line.base);
+    let heading = format!("{}: {label} against {base}{}", title(&line.metric), line.point.suffix());
     let class = class_of(line.verdict);
-    let _ = writeln!(
-        text,
-        "<p><strong class=\"{class}\">{}</strong> {}</p>",
+    let mut text = format!(
+        "<p><strong class=\"{class}\">{}</strong> {}</p>\n",
         word(line),
-        escaped(finding(line, result.delta).trim())
+        escaped(&finding(line, result.delta))
     );
     if pairs.is_empty() {
-        text.push_str("</section>\n");
-        return text;
+        return section(&heading, &text);
     }
     let figures = [
         (
@@ -161,8 +189,7 @@ fn comparison(header: &Header, result: &BenchResult, line: &ComparisonLine) -> S
     for (svg, caption) in figures {
         let _ = writeln!(text, "<figure>\n{svg}<figcaption>{caption}</figcaption>\n</figure>");
     }
-    text.push_str("</section>\n");
-    text
+    section(&heading, &text)
 }
 
 const fn class_of(verdict: Verdict) -> &'static str {
@@ -198,43 +225,27 @@ fn pairs(header: &Header, result: &BenchResult, line: &ComparisonLine) -> Vec<Pa
 }
 
 fn verdict_table(result: &BenchResult) -> String {
-    let mut text = "<section>\n<h2>All comparisons</h2>\n<div class=\"scroll\">\n<table>\n<tr><th \
-                    scope=\"col\">metric</th><th class=\"left\" scope=\"col\">side</th><th \
-                    class=\"left\" scope=\"col\">base</th><th scope=\"col\">pairs</th><th \
-                    class=\"left\" scope=\"col\">verdict</th></tr>\n"
-        .to_owned();
-    for line in &result.comparisons {
-        let point = line.point.to_string();
-        let at = if point.is_empty() { point } else { format!(" ({point})") };
-        let _ = writeln!(
-            text,
-            "<tr><td>{}{}</td><td class=\"left\">{}</td><td class=\"left\">{}</td><td>{}</td><td \
-             class=\"left\"><span class=\"{}\">{}</span> {}</td></tr>",
-            escaped(&title(&line.metric)),
-            escaped(&at),
+    let rows = result.comparisons.iter().map(|line| {
+        vec![
+            escaped(&format!("{}{}", title(&line.metric), line.point.bracketed())),
             escaped(&line.label),
             escaped(&line.base),
-            line.pairs,
-            class_of(line.verdict),
-            word(line),
-            escaped(finding(line, result.delta).trim())
-        );
-    }
-    text.push_str("</table>\n</div>\n</section>\n");
-    text
+            line.pairs.to_string(),
+            format!(
+                "<span class=\"{}\">{}</span> {}",
+                class_of(line.verdict),
+                word(line),
+                escaped(&finding(line, result.delta))
+            ),
+        ]
+    });
+    let heads = ["metric", "side", "base", "pairs", "verdict"];
+    section("All comparisons", &table(&heads, &[1, 2, 4], rows))
 }
 
 /// Each machine's own estimates, where there were several.
 fn machines(result: &BenchResult) -> String {
-    if result.machines.is_empty() {
-        return String::new();
-    }
-    let mut text = "<section>\n<h2>Each machine by itself</h2>\n<div class=\"scroll\">\n<table>\n\
-                    <tr><th scope=\"col\">machine</th><th class=\"left\" scope=\"col\">metric</th>\
-                    <th class=\"left\" scope=\"col\">sides</th><th scope=\"col\">pairs</th><th \
-                    class=\"left\" scope=\"col\">how much better</th></tr>\n"
-        .to_owned();
-    for line in &result.machines {
+    let rows = result.machines.iter().map(|line| {
         let cells = [
             line.machine.clone(),
             format!("{}{}", title(&line.metric), line.point.suffix()),
@@ -242,51 +253,33 @@ fn machines(result: &BenchResult) -> String {
             line.pairs.to_string(),
             own(line),
         ];
-        let cells = cells.map(|cell| format!("<td class=\"left\">{}</td>", escaped(&cell)));
-        let _ = writeln!(text, "<tr>{}</tr>", cells.concat());
-    }
-    text.push_str("</table>\n</div>\n</section>\n");
-    text
+        cells.map(|cell| escaped(&cell)).into()
+    });
+    let heads = ["machine", "metric", "sides", "pairs", "how much better"];
+    section("Each machine by itself", &table(&heads, &[1, 2, 4], rows))
 }
 
 fn medians(result: &BenchResult) -> String {
-    let mut text = "<section>\n<h2>All metrics</h2>\n<div class=\"scroll\">\n<table>\n<tr><th \
-                    scope=\"col\">metric</th><th class=\"left\" scope=\"col\">side</th><th \
-                    scope=\"col\">median</th><th scope=\"col\">smallest</th><th \
-                    scope=\"col\">largest</th></tr>\n"
-        .to_owned();
     let mut lines: Vec<_> = result.summary.iter().collect();
     lines.sort_by_key(|line| (line.point.to_string(), &line.metric));
-    for line in lines {
-        let point = line.point.to_string();
-        let at = if point.is_empty() { point } else { format!(" ({point})") };
+    let rows = lines.into_iter().map(|line| {
+        let name = format!("{}{}", title(&line.metric), line.point.bracketed());
         let [median, min, max] =
-            [line.median, line.min, line.max].map(|value| escaped(&shown(&line.metric, value)));
-        let _ = writeln!(
-            text,
-            "<tr><td>{}{}</td><td class=\"left\">{}</td><td>{median}</td><td>{min}</td><td>{max}\
-             </td></tr>",
-            escaped(&title(&line.metric)),
-            escaped(&at),
-            escaped(&line.label)
-        );
-    }
-    text.push_str("</table>\n</div>\n</section>\n");
-    text
+            [line.median, line.min, line.max].map(|value| shown(&line.metric, value));
+        [name, line.label.clone(), median, min, max].map(|cell| escaped(&cell)).into()
+    });
+    let heads = ["metric", "side", "median", "smallest", "largest"];
+    section("All metrics", &table(&heads, &[1], rows))
 }
 
 fn circumstances(header: &Header, result: &BenchResult) -> String {
-    let mut text = "<section>\n<h2>What was run</h2>\n<ul>\n".to_owned();
-    let _ = writeln!(
-        text,
-        "<li>{} processes, in random order from seed {}</li>\n<li>{}</li>\n<li>by <code>{}</code>\
-         </li>\n</ul>\n</section>",
-        result.rounds.len(),
-        result.seed,
+    let (processes, seed) = (result.rounds.len(), result.seed);
+    let items = [
+        format!("{processes} processes, in random order from seed {seed}"),
         escaped(&fingerprint(&result.machine)),
-        escaped(&command_line(&header.command))
-    );
-    text
+        format!("by <code>{}</code>", escaped(&command_line(&header.command))),
+    ];
+    section("What was run", &list(items))
 }
 
 #[cfg(test)]
@@ -329,7 +322,7 @@ mod tests {
         let (page, result) = page("unherd");
         let line = &result.comparisons[0];
         let said = finding(line, result.delta);
-        assert_eq!(page.matches(said.trim()).count(), 2, "drawing and table: {page}");
+        assert_eq!(page.matches(&said).count(), 2, "drawing and table: {page}");
         for line in &result.summary {
             assert!(page.contains(&format!("<td>{}</td>", shown(&line.metric, line.median))));
         }

@@ -313,6 +313,17 @@ impl BenchResult {
         }
     }
 
+    /// What one metric of one side was at a point.
+    pub(crate) fn summary_of(
+        &self,
+        point: &Point,
+        label: &str,
+        metric: &str,
+    ) -> Option<&SummaryLine> {
+        let wanted = (point, label, metric);
+        self.summary.iter().find(|line| (&line.point, &*line.label, &*line.metric) == wanted)
+    }
+
     /// The most pairs that a comparison has, where no comparison has enough for an interval.
     pub(crate) fn pairs_if_too_few(&self) -> Option<usize> {
         let most = self.comparisons.iter().map(|line| line.pairs).max()?;
@@ -361,10 +372,20 @@ impl Point {
     }
 
     /// What a heading about it ends with.
-    pub(crate) fn suffix(&self) -> String {
+    pub fn suffix(&self) -> String {
+        self.unless_empty(", ", "")
+    }
+
+    /// What stands behind a name in a table of all points.
+    pub(crate) fn bracketed(&self) -> String {
+        self.unless_empty(" (", ")")
+    }
+
+    /// Between two texts; nothing where all points are one.
+    pub(crate) fn unless_empty(&self, before: &str, after: &str) -> String {
         match self.to_string() {
             point if point.is_empty() => point,
-            point => format!(", {point}"),
+            point => format!("{before}{point}{after}"),
         }
     }
 

@@ -22,18 +22,18 @@ use std::fmt::Write as _;
 
 use crate::plan::{Plan, Until};
 use crate::printable::printable;
-use crate::result::{BenchResult, Point, SummaryLine};
+use crate::result::{BenchResult, Point};
 use crate::round::Round;
 use crate::size::format_size;
 use crate::statistics::Better;
 
-pub(crate) use compared::{columns, compared, duration, shown, title, verdicts, word};
+pub(crate) use compared::{columns, compared, shown, title, verdicts, word};
 pub(crate) use comparison::finding;
 pub(crate) use machines::own;
 pub use markdown::markdown;
 pub(crate) use number::{number, percent, times};
 pub use summary::summary;
-pub(crate) use sweep::{estimate, part_title, parts_of, worst};
+pub(crate) use sweep::{estimate, load_rows, rate, worst};
 pub(crate) use transactions::TRANSACTIONS;
 pub(crate) use wait_account::sites;
 
@@ -183,18 +183,6 @@ fn figures(
     text
 }
 
-fn line_of<'a>(
-    result: &'a BenchResult,
-    point: &Point,
-    label: &str,
-    metric: &str,
-) -> Option<&'a SummaryLine> {
-    result
-        .summary
-        .iter()
-        .find(|line| line.label == label && line.metric == metric && line.point == *point)
-}
-
 /// One metric: median, smallest and largest of each implementation.
 fn ranges(
     plan: &Plan,
@@ -211,7 +199,7 @@ fn ranges(
     let title = format!("{metric}{side}");
     let mut text = format!("\n  {title:<44}{:>12}{:>12}{:>12}\n", "median", "min", "max");
     for contender in &plan.contenders {
-        if let Some(line) = line_of(result, point, &contender.label, metric) {
+        if let Some(line) = result.summary_of(point, &contender.label, metric) {
             let _ = writeln!(
                 text,
                 "    {:<42}{:>12}{:>12}{:>12}",
@@ -233,7 +221,7 @@ fn side_by_side(plan: &Plan, result: &BenchResult, point: &Point, metrics: &[&st
         let medians: Vec<Option<f64>> = plan
             .contenders
             .iter()
-            .map(|c| line_of(result, point, &c.label, metric).map(|line| line.median))
+            .map(|c| result.summary_of(point, &c.label, metric).map(|line| line.median))
             .collect();
         if medians.iter().all(Option::is_none) {
             continue;

@@ -235,7 +235,7 @@ fn text(names: &[String; 2], common: &Common, lines: &[Line]) -> String {
         let [a, b] = line.medians.map(|value| shown(&line.judged.metric, value));
         rows.push([line.what.clone(), a, b, line.found()]);
     }
-    text.push_str(&columns(&rows));
+    text.push_str(&columns("", &rows, &[0, 3]));
     let rounds = lines.first().map_or([0, 0], |line| line.rounds);
     let _ = writeln!(
         text,

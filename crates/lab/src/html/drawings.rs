@@ -17,7 +17,7 @@ pub(super) struct Pair {
     pub(super) ratio: f64,
 }
 
-fn opened(height: f64, label: &str) -> String {
+pub(super) fn opened(height: f64, label: &str) -> String {
     format!(
         "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">\n",
         escaped(label)

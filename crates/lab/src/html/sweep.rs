@@ -3,13 +3,14 @@
 
 use std::fmt::Write as _;
 
-use super::escaped;
+use super::drawings::opened;
 use super::scale::{MARGIN, Scale, WIDTH};
+use super::{escaped, list, section, table};
 use crate::plan::Plan;
 use crate::result::{BenchResult, Point, SummaryLine};
 use crate::scaling::{Load, ScalingLine};
 use crate::statistics::Usl;
-use crate::tables::{duration, estimate, number, part_title, parts_of, shown, title, worst};
+use crate::tables::{estimate, load_rows, rate, shown, title, worst};
 
 /// What marks the sides, beside their colours; further ones begin again.
 const MARKERS: [char; 6] = ['●', '▲', '■', '◆', '▼', '✚'];
@@ -27,7 +28,7 @@ pub(super) fn sweeps(plan: &Plan, result: &BenchResult) -> String {
         let rest = load.as_ref().map(|load| load.rest(&Point::of(plan, cell)));
         rests.extend(rest.filter(|rest| !rests.contains(rest)));
     }
-    let mut text = "<section>\n<h2>The sweep</h2>\n".to_owned();
+    let mut text = String::new();
     for judged in &plan.judged {
         match &load {
             Some(load) => {
@@ -41,8 +42,7 @@ pub(super) fn sweeps(plan: &Plan, result: &BenchResult) -> String {
     for line in &result.scaling {
         text.push_str(&scaling(line, &line.apart(result)));
     }
-    text.push_str("</section>\n");
-    text
+    section("The sweep", &text)
 }
 
 /// One metric of all sides, over the load and at what is swept besides, or over all points.
@@ -91,22 +91,14 @@ fn drawing(
     heading: &str,
     points: &[(f64, String, Point)],
 ) -> String {
-    let found = |label: &str, point: &Point| -> Option<&SummaryLine> {
-        let is_meant = |line: &&SummaryLine| {
-            line.label == label && line.metric == metric && line.point == *point
-        };
-        result.summary.iter().find(is_meant)
-    };
+    let found = |label: &str, point: &Point| result.summary_of(point, label, metric);
     let labels = || plan.contenders.iter().map(|contender| &*contender.label);
     let all = labels().flat_map(|label| points.iter().filter_map(move |it| found(label, &it.2)));
     let all: Vec<&SummaryLine> = all.collect();
     let x = Scale::over(points.iter().map(|point| point.0), MARGIN, WIDTH - MARGIN);
     let values = all.iter().flat_map(|line| [line.min, line.max]).chain([0.0]);
     let y = Scale::over(values, HEIGHT - 40.0, 20.0);
-    let mut text = format!(
-        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n",
-        escaped(&format!("{heading}; the figures stand in the tables below"))
-    );
+    let mut text = opened(HEIGHT, &format!("{heading}; the figures stand in the tables below"));
     for line in [0.0, y.ends()[1]] {
         let at = y.at(line);
         let (right, shown) = (WIDTH - MARGIN, escaped(&shown(metric, line)));
@@ -167,31 +159,17 @@ fn is_knee(plan: &Plan, result: &BenchResult, label: &str, metric: &str, point: 
 
 /// What a unit of work takes at each load, and the law.
 fn scaling(line: &ScalingLine, point: &Point) -> String {
-    let rate = if line.metric == "wall_s" { "runs_per_s" } else { &*line.metric };
-    let heading = format!("{}: {rate} by {}{}", line.label, line.load, point.suffix());
-    let parts = parts_of(line.loads.iter().map(|load| &load.parts_s));
-    let mut text = format!(
-        "<h3>{}</h3>\n<div class=\"scroll\">\n<table>\n<tr><th scope=\"col\">{}</th><th \
-         scope=\"col\">{}</th>",
-        escaped(&heading),
-        escaped(&line.load),
-        escaped(rate)
-    );
-    for part in &parts {
-        let _ = write!(text, "<th scope=\"col\">{}</th>", escaped(&part_title(part)));
-    }
-    text.push_str("</tr>\n");
-    for load in &line.loads {
-        let knee = if line.knee == Some(load.load) { " (knee)" } else { "" };
-        let _ = write!(text, "<tr><td>{}{knee}</td><td>{}</td>", load.load, number(load.per_s));
-        for part in &parts {
-            let seconds = load.parts_s.get(*part).copied().unwrap_or(0.0);
-            let _ = write!(text, "<td>{}</td>", duration(seconds));
+    let heading = format!("{}: {} by {}{}", line.label, rate(line), line.load, point.suffix());
+    let mut text = format!("<h3>{}</h3>\n", escaped(&heading));
+    let mut rows = load_rows(line);
+    let heads = rows.remove(0);
+    for (row, load) in rows.iter_mut().zip(&line.loads) {
+        if line.knee == Some(load.load) {
+            row[0].push_str(" (knee)");
         }
-        text.push_str("</tr>\n");
     }
-    text.push_str("</table>\n</div>\n");
-    if !parts.is_empty() {
+    text.push_str(&table(&heads, &[], rows));
+    if heads.len() > 2 {
         text.push_str("<p>Right of the throughput: what each one takes of a thread's time.</p>\n");
     }
     if let Some(law) = &line.law {
@@ -209,8 +187,7 @@ fn law_list(law: &Usl) -> String {
         ("crosstalk, for each pair (κ)", law.kappa),
         ("peak by this law", law.peak),
     ];
-    let row = |(name, found)| format!("<li>{name}: {}</li>\n", escaped(&estimate(found)));
-    format!("<ul>\n{}</ul>\n", rows.map(row).concat())
+    list(rows.map(|(name, found)| format!("{name}: {}", escaped(&estimate(found)))))
 }
 
 #[cfg(test)]

@@ -2,14 +2,14 @@
 
 use std::fmt::Write as _;
 
-use super::comparison::{finding, is_time, tail_lines};
+use super::comparison::{finding, how_much, is_time, tail_lines, word_of};
 use super::machines::machines;
 use super::number::{number, percent};
 use super::sweep::sweep;
 use super::{marks, order, rounds_done, rounds_finished, whole_rounds};
 use crate::printable::printable;
 use crate::record::Header;
-use crate::result::{BenchResult, ComparisonLine, SummaryLine};
+use crate::result::{BenchResult, ComparisonLine, Point};
 use crate::size::format_size;
 use crate::statistics::{ALPHA, Better, Verdict, pairs_needed};
 
@@ -21,14 +21,15 @@ pub(crate) fn compared(header: &Header, result: &BenchResult) -> String {
         let _ = writeln!(text, "{}: {}", side.label, side.shown());
     }
     let _ = writeln!(text, "{}", course(header, result));
-    if header.plan.cells.len() > 1 {
-        text.push_str(&sweep(&header.plan, result));
-    } else {
-        let (_, others) = header.plan.sides();
-        for other in others {
-            text.push_str(&judged(header, result, &other.label));
+    match &*header.plan.cells {
+        [cell] => {
+            let (_, others) = header.plan.sides();
+            for other in others {
+                text.push_str(&judged(header, result, &other.label));
+            }
+            text.push_str(&not_judged(header, result, &Point::of_cell(cell)));
         }
-        text.push_str(&not_judged(header, result));
+        _ => text.push_str(&sweep(&header.plan, result)),
     }
     text.push_str(&machines(result));
     text.push_str(&marks(result));
@@ -104,10 +105,7 @@ fn verdict(lines: &[&ComparisonLine], delta: f64) -> String {
     let named = |found: &[&ComparisonLine]| {
         let name = |line: &&ComparisonLine| match line.verdict {
             Verdict::Faster | Verdict::Slower => {
-                let times = finding(line, delta);
-                let times = times.trim().replace(" faster", "").replace(" slower", "");
-                let times = times.replace(" better", "").replace(" worse", "");
-                format!("{} {times}", name_of(line))
+                format!("{} {}", name_of(line), how_much(line, delta))
             }
             _ => name_of(line),
         };
@@ -184,12 +182,12 @@ fn judged(header: &Header, result: &BenchResult, label: &str) -> String {
     for line in &lines {
         rows.push([
             format!("{}{}", title(&line.metric), direction(header, &line.metric)),
-            median(result, &line.base, &line.metric),
-            median(result, label, &line.metric),
-            format!("{:<11}  {}", word(line), finding(line, result.delta).trim()),
+            median(result, &line.point, &line.base, &line.metric),
+            median(result, &line.point, label, &line.metric),
+            format!("{:<11}  {}", word(line), finding(line, result.delta)),
         ]);
     }
-    let mut text = format!("\n{}", columns(&rows));
+    let mut text = format!("\n{}", columns("", &rows, &[0, 3]));
     text.push_str("  medians, and ratios of pairs: a ratio is not that of the medians\n");
     for line in &lines {
         if let Some(tail) = &line.tail {
@@ -214,16 +212,11 @@ pub(crate) fn direction(header: &Header, metric: &str) -> &'static str {
 
 /// The verdict of a line, in the words of its metric.
 pub(crate) fn word(line: &ComparisonLine) -> String {
-    let word = match (line.verdict, is_time(&line.metric)) {
-        (Verdict::Faster, false) => "better",
-        (Verdict::Slower, false) => "worse",
-        (verdict, _) => verdict.word(),
-    };
-    word.to_uppercase()
+    word_of(line).to_uppercase()
 }
 
 /// The other metrics, with their medians.
-fn not_judged(header: &Header, result: &BenchResult) -> String {
+fn not_judged(header: &Header, result: &BenchResult, point: &Point) -> String {
     let metrics = header.description.iter().flat_map(|workload| &workload.metrics);
     let others = metrics
         .map(|metric| &metric.name)
@@ -233,38 +226,38 @@ fn not_judged(header: &Header, result: &BenchResult) -> String {
     heading.extend(labels.iter().map(|label| (*label).to_owned()));
     let mut rows = vec![heading];
     for metric in others {
-        let values: Vec<Option<f64>> =
-            labels.iter().map(|label| of(result, label, metric).map(|line| line.median)).collect();
-        if values.iter().all(Option::is_none) {
+        let lines: Vec<_> =
+            labels.iter().map(|label| result.summary_of(point, label, metric)).collect();
+        if lines.iter().all(Option::is_none) {
             continue;
         }
         let mut row = vec![title(metric)];
-        row.extend(labels.iter().map(|label| median(result, label, metric)));
-        if let [Some(base), Some(other)] = *values
-            && base > 0.0
+        row.extend(labels.iter().map(|label| median(result, point, label, metric)));
+        if let [Some(base), Some(other)] = *lines
+            && base.median > 0.0
         {
-            row.push(percent(other / base));
+            row.push(percent(other.median / base.median));
         }
         rows.push(row);
     }
-    if rows.len() == 1 { String::new() } else { format!("\n{}", columns(&rows)) }
+    let left = [0, 1 + labels.len()];
+    if rows.len() == 1 { String::new() } else { format!("\n{}", columns("", &rows, &left)) }
 }
 
-/// Rows with their first column and their last to the left, the others to the right.
-pub(crate) fn columns<R: AsRef<[String]>>(rows: &[R]) -> String {
+/// Rows with the columns of these numbers to the left, the others to the right.
+pub(crate) fn columns<R: AsRef<[String]>>(indent: &str, rows: &[R], left: &[usize]) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.as_ref().get(column));
         cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
     };
     let mut text = String::new();
     for row in rows {
-        let mut line = String::new();
+        let mut line = indent.to_owned();
         for (column, cell) in row.as_ref().iter().enumerate() {
             let width = width(column);
-            let _ = match column {
-                0 => write!(line, "  {cell:<width$}"),
-                3 => write!(line, "  {cell}"),
-                _ => write!(line, "  {cell:>width$}"),
+            let _ = match left.contains(&column) {
+                true => write!(line, "  {cell:<width$}"),
+                false => write!(line, "  {cell:>width$}"),
             };
         }
         let _ = writeln!(text, "{}", line.trim_end());
@@ -272,12 +265,10 @@ pub(crate) fn columns<R: AsRef<[String]>>(rows: &[R]) -> String {
     text
 }
 
-fn of<'a>(result: &'a BenchResult, label: &str, metric: &str) -> Option<&'a SummaryLine> {
-    result.summary.iter().find(|line| line.label == label && line.metric == metric)
-}
-
-fn median(result: &BenchResult, label: &str, metric: &str) -> String {
-    of(result, label, metric).map_or_else(|| "-".to_owned(), |line| shown(metric, line.median))
+/// The middle of one metric of one side.
+pub(super) fn median(result: &BenchResult, point: &Point, label: &str, metric: &str) -> String {
+    let found = result.summary_of(point, label, metric);
+    found.map_or_else(|| "-".to_owned(), |line| shown(metric, line.median))
 }
 
 /// A metric's name for people.

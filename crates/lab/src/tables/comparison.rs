@@ -27,7 +27,7 @@ pub(super) fn comparisons(result: &BenchResult, point: &Point) -> String {
             line.metric,
             line.label,
             line.verdict.word().to_uppercase(),
-            finding(line, result.delta)
+            found(line, result.delta, word_of(line), 6)
         );
         if let Some(tail) = &line.tail {
             text.push_str(&tail_lines(line, tail, result.comparisons.len()));
@@ -52,32 +52,31 @@ fn certainty(result: &BenchResult, line: &ComparisonLine) -> String {
 
 /// The ratio with its interval, in the words of the verdict, and what other layouts said of it.
 pub(crate) fn finding(line: &ComparisonLine, delta: f64) -> String {
+    found(line, delta, word_of(line), 0)
+}
+
+/// The same where better or worse has been said.
+pub(super) fn how_much(line: &ComparisonLine, delta: f64) -> String {
+    found(line, delta, "", 0)
+}
+
+/// `width` is that of a number of times.
+fn found(line: &ComparisonLine, delta: f64, word: &str, width: usize) -> String {
     let confirmed = match line.confirmed {
         None => "",
         Some(true) => ", confirmed with other layouts",
         Some(false) => ", not confirmed with other layouts",
     };
-    ratio_in_words(line, delta) + confirmed
-}
-
-fn ratio_in_words(line: &ComparisonLine, delta: f64) -> String {
     let worse = |ratio: Option<f64>| ratio.map_or(0.0, f64::recip);
     let better = |ratio: Option<f64>| ratio.unwrap_or(f64::INFINITY);
-    let (is_better, is_worse) =
-        if is_time(&line.metric) { ("faster", "slower") } else { ("better", "worse") };
-    match line.verdict {
-        Verdict::Faster => format!(
-            "{:>6} × {is_better} ({} to {})",
-            times(better(line.ratio)),
-            times_apart(better(line.low)),
-            times_apart(better(line.high))
-        ),
-        Verdict::Slower => format!(
-            "{:>6} × {is_worse} ({} to {})",
-            times(worse(line.ratio)),
-            times_apart(worse(line.high)),
-            times_apart(worse(line.low))
-        ),
+    let apart = |[ratio, low, high]: [f64; 3]| {
+        let (low, high) = (times_apart(low), times_apart(high));
+        let word = if word.is_empty() { String::new() } else { format!(" {word}") };
+        format!("{:>width$} ×{word} ({low} to {high})", times(ratio))
+    };
+    let found = match line.verdict {
+        Verdict::Faster => apart([line.ratio, line.low, line.high].map(better)),
+        Verdict::Slower => apart([line.ratio, line.high, line.low].map(worse)),
         Verdict::Same => {
             format!("within {} % ({})", number(delta * 100.0), range(line))
         }
@@ -93,6 +92,16 @@ fn ratio_in_words(line: &ComparisonLine, delta: f64) -> String {
         Verdict::NotExercised => {
             format!("its mechanism was never used, so {} says nothing", range(line))
         }
+    };
+    found + confirmed
+}
+
+/// The verdict in the words of its metric: only times are faster.
+pub(super) fn word_of(line: &ComparisonLine) -> &'static str {
+    match (line.verdict, is_time(&line.metric)) {
+        (Verdict::Faster, false) => "better",
+        (Verdict::Slower, false) => "worse",
+        (verdict, _) => verdict.word(),
     }
 }
 
@@ -153,8 +162,8 @@ mod tests {
     #[test]
     fn each_verdict_has_its_sentence() {
         let said = |low, high, verdict| finding(&line(low, high, verdict), 0.02);
-        assert_eq!(said(1.94, 4.22, Verdict::Faster), "  3.08 × faster (1.94 to 4.22)");
-        assert_eq!(said(0.25, 0.5, Verdict::Slower), "  2.67 × slower (2.00 to 4.00)");
+        assert_eq!(said(1.94, 4.22, Verdict::Faster), "3.08 × faster (1.94 to 4.22)");
+        assert_eq!(said(0.25, 0.5, Verdict::Slower), "2.67 × slower (2.00 to 4.00)");
         assert_eq!(said(0.996, 1.009, Verdict::Same), "within 2 % (−0.4 % to +0.9 %)");
         let mut some = line(0.984, 1.036, Verdict::CannotTell);
         some.rounds_to_find = Some(20);

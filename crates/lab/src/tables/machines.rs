@@ -21,7 +21,7 @@ pub(super) fn machines(result: &BenchResult) -> String {
                 own(line),
             ]);
         }
-        text.push_str(&format!("\n{}", columns(&rows)));
+        text.push_str(&format!("\n{}", columns("", &rows, &[0, 3])));
     }
     text
 }

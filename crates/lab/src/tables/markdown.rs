@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use super::compared::{direction, shown, title, verdicts, word};
+use super::compared::{direction, median, title, verdicts, word};
 use super::comparison::finding;
 use super::summary;
 use crate::fingerprint::fingerprint;
 use crate::printable::{command_line, printable};
 use crate::record::Header;
-use crate::result::{BenchResult, ComparisonLine, SummaryLine};
+use crate::result::BenchResult;
 
 /// The verdict, a table of all comparisons, and what to know before believing it. `record` is
 /// where the record is.
@@ -27,21 +27,19 @@ pub fn markdown(header: &Header, result: &BenchResult, record: &Path) -> String 
          |---|---|---:|---|---:|---:|---|\n",
     );
     for line in &result.comparisons {
-        let point = line.point.to_string();
-        let at = if point.is_empty() { point } else { format!(" ({point})") };
         let _ = writeln!(
             text,
             "| {}{}{} | {} | {} | {} | {} | {} | {} {} |",
             cell(&title(&line.metric)),
             direction(header, &line.metric),
-            cell(&at),
+            cell(&line.point.bracketed()),
             cell(&line.label),
-            median(result, line, &line.label),
+            median(result, &line.point, &line.label, &line.metric),
             cell(&line.base),
-            median(result, line, &line.base),
+            median(result, &line.point, &line.base, &line.metric),
             line.pairs,
             word(line),
-            cell(finding(line, result.delta).trim())
+            cell(&finding(line, result.delta))
         );
     }
     for mark in &result.marks {
@@ -59,15 +57,6 @@ pub fn markdown(header: &Header, result: &BenchResult, record: &Path) -> String 
         cell(&record.display().to_string())
     );
     printable(&text)
-}
-
-/// The middle of one side of a comparison.
-fn median(result: &BenchResult, line: &ComparisonLine, label: &str) -> String {
-    let is_it = |it: &&SummaryLine| {
-        (&*it.label, &it.metric, &it.point) == (label, &line.metric, &line.point)
-    };
-    let found = result.summary.iter().find(is_it);
-    found.map_or_else(|| "-".to_owned(), |it| shown(&line.metric, it.median))
 }
 
 /// What would end a cell, or begin a tag or a list, is written out.

@@ -8,7 +8,6 @@ use std::fmt::Write as _;
 
 use unherd_host::{Profile, Side};
 
-use super::line_of;
 use crate::plan::{Contender, Plan};
 use crate::result::{BenchResult, Point, Profiled};
 use crate::scaling::knee;
@@ -43,7 +42,7 @@ pub(super) fn report(plan: &Plan, result: &BenchResult) -> Option<String> {
                 text.push_str(&heading(contender, &sweep, about));
                 let figure = |point: &Point, label: &str, metric: &str| {
                     let metric = format!("{pass}_{metric}");
-                    Some(line_of(result, point, label, &metric)?.median)
+                    Some(result.summary_of(point, label, &metric)?.median)
                 };
                 text.push_str(&table(&sweep, &contender.label, figure)?);
             }

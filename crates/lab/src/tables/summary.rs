@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::compared::{mostly_disturbed, too_few};
-use super::comparison::finding;
+use super::comparison::how_much;
 use crate::printable::printable;
 use crate::result::{BenchResult, ComparisonLine};
 use crate::statistics::Verdict;
@@ -64,11 +64,8 @@ fn of_sides((base, label): (&str, &str), lines: &[&ComparisonLine], delta: f64) 
         let meant = lines.iter().filter(|line| line.verdict == verdict);
         meant
             .map(|line| {
-                let found = finding(line, delta);
-                let found = found.split(';').next().unwrap_or_default().trim();
-                let words = [" faster", " slower", " better", " worse"];
-                let found = words.iter().fold(found.to_owned(), |it, word| it.replace(word, ""));
-                format!("{} {found}", place(line))
+                let found = how_much(line, delta);
+                format!("{} {}", place(line), found.split(';').next().unwrap_or_default())
             })
             .collect()
     };

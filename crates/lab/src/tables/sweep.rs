@@ -1,12 +1,10 @@
 //! A sweep: a table for each judged metric of each pair of sides, a line for each point; and how
 //! throughput grows with the load.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::compared::{columns, duration, shown, title, word};
+use super::compared::{columns, duration, median, title, word};
 use super::comparison::finding;
-use super::line_of;
 use super::number::{number, percent};
 use crate::plan::Plan;
 use crate::result::{BenchResult, ComparisonLine, Point};
@@ -45,39 +43,27 @@ fn table(result: &BenchResult, lines: &[&ComparisonLine]) -> String {
     let against = format!("{} against {}", first.label, first.base);
     let mut rows = vec![[title(&first.metric), first.base.clone(), first.label.clone(), against]];
     for line in lines {
-        let median = |label: &str| {
-            line_of(result, &line.point, label, &line.metric)
-                .map_or_else(|| "-".to_owned(), |found| shown(&line.metric, found.median))
-        };
+        let median = |label: &str| median(result, &line.point, label, &line.metric);
         rows.push([
             line.point.apart(lines.iter().map(|line| &line.point)).to_string(),
             median(&line.base),
             median(&line.label),
-            format!("{:<13}  {}", word(line), finding(line, result.delta).trim()),
+            format!("{:<13}  {}", word(line), finding(line, result.delta)),
         ]);
     }
-    format!("\n{}", columns(&rows))
+    format!("\n{}", columns("", &rows, &[0, 3]))
 }
 
 /// One throughput of one side over the loads: what a unit takes, and the law.
 fn scaling(line: &ScalingLine, point: &Point) -> String {
-    let ScalingLine { label, metric, load, loads, knee, law, parts, .. } = line;
-    let parts_named = parts_of(loads.iter().map(|line| &line.parts_s));
-    let rate = if metric == "wall_s" { "runs_per_s" } else { metric };
-    let mut text = format!("\n  {label}: {rate} by {load}{}", point.suffix());
+    let ScalingLine { label, load, loads, knee, law, parts, .. } = line;
+    let parts_named = parts_of(line);
+    let mut text = format!("\n  {label}: {} by {load}{}", rate(line), point.suffix());
     if !parts_named.is_empty() {
         text.push_str("; what each one takes of a thread's time");
     }
     text.push('\n');
-    let mut heading = vec![load.clone(), rate.to_owned()];
-    heading.extend(parts_named.iter().map(|part| part_title(part)));
-    let mut rows = vec![heading];
-    for line in loads {
-        let mut row = vec![line.load.to_string(), number(line.per_s)];
-        let second = |part: &&str| duration(line.parts_s.get(*part).copied().unwrap_or(0.0));
-        row.extend(parts_named.iter().map(second));
-        rows.push(row);
-    }
+    let mut rows = load_rows(line);
     for (row, line) in rows[1..].iter_mut().zip(loads) {
         if *knee == Some(line.load) {
             row.push("<- knee".to_owned());
@@ -96,7 +82,7 @@ fn scaling(line: &ScalingLine, point: &Point) -> String {
         rows.push(coefficient("× (N−1)", |it| it.contention));
         rows.push(coefficient("× N(N−1)", |it| it.crosstalk));
     }
-    text.push_str(&right_columns(&rows));
+    text.push_str(&columns("  ", &rows, &[0]));
     if !parts.is_empty() {
         text.push_str(
             "    The last three lines are a fit: what a unit takes alone, more with each other \
@@ -107,6 +93,26 @@ fn scaling(line: &ScalingLine, point: &Point) -> String {
         text.push_str(&law_lines(line, law));
     }
     text
+}
+
+/// What grows with the load.
+pub(crate) fn rate(line: &ScalingLine) -> &str {
+    if line.metric == "wall_s" { "runs_per_s" } else { &line.metric }
+}
+
+/// The headings, then for each load its throughput and what a unit of work takes.
+pub(crate) fn load_rows(line: &ScalingLine) -> Vec<Vec<String>> {
+    let parts = parts_of(line);
+    let mut heads = vec![line.load.clone(), rate(line).to_owned()];
+    heads.extend(parts.iter().map(|part| part_title(part).to_owned()));
+    let mut rows = vec![heads];
+    for load in &line.loads {
+        let mut row = vec![load.load.to_string(), number(load.per_s)];
+        let second = |part: &&str| duration(load.parts_s.get(*part).copied().unwrap_or(0.0));
+        row.extend(parts.iter().map(second));
+        rows.push(row);
+    }
+    rows
 }
 
 fn law_lines(line: &ScalingLine, law: &Usl) -> String {
@@ -160,8 +166,9 @@ fn short(value: f64) -> String {
 }
 
 /// The parts of a unit of work in their order: on the CPU, asleep, the rest, the whole.
-pub(crate) fn parts_of<'a>(loads: impl Iterator<Item = &'a BTreeMap<String, f64>>) -> Vec<&'a str> {
-    let mut names: Vec<&str> = loads.flat_map(|parts| parts.keys().map(String::as_str)).collect();
+fn parts_of(line: &ScalingLine) -> Vec<&str> {
+    let parts = line.loads.iter().flat_map(|load| load.parts_s.keys());
+    let mut names: Vec<&str> = parts.map(String::as_str).collect();
     let place = |name: &&str| match *name {
         "user" => 0,
         "system" => 1,
@@ -175,34 +182,12 @@ pub(crate) fn parts_of<'a>(loads: impl Iterator<Item = &'a BTreeMap<String, f64>
 }
 
 /// A part's name for people.
-pub(crate) fn part_title(part: &str) -> String {
-    let title = match part {
+fn part_title(part: &str) -> &str {
+    match part {
         "rest" => "waiting, rest",
         "whole" => "together",
         other => other,
-    };
-    title.to_owned()
-}
-
-/// Rows with their first column to the left and the others to the right.
-fn right_columns(rows: &[Vec<String>]) -> String {
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::from("  ");
-        for (column, cell) in row.iter().enumerate() {
-            let width = width(column);
-            let _ = match column {
-                0 => write!(line, "  {cell:<width$}"),
-                _ => write!(line, "  {cell:>width$}"),
-            };
-        }
-        let _ = writeln!(text, "{}", line.trim_end());
     }
-    text
 }
 
 #[cfg(test)]

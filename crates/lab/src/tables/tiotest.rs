@@ -3,7 +3,6 @@
 
 use std::fmt::Write as _;
 
-use super::line_of;
 use crate::plan::Plan;
 use crate::result::{BenchResult, Point, RoundLine};
 
@@ -26,12 +25,12 @@ pub(super) fn report(plan: &Plan, result: &BenchResult, point: &Point) -> Option
     for contender in &plan.contenders {
         let figure = |phase: &str, metric: &str| {
             let name = format!("{phase}_{metric}");
-            Some(line_of(result, point, &contender.label, &name)?.median)
+            Some(result.summary_of(point, &contender.label, &name)?.median)
         };
         text.push_str(&heading(result, point, &contender.label)?);
         text.push_str(&in_a_box(point.threads, figure)?);
         text.push_str(&scaled(figure)?);
-        if let Some(cpu) = line_of(result, point, &contender.label, "setup_cpu_s")
+        if let Some(cpu) = result.summary_of(point, &contender.label, "setup_cpu_s")
             && cpu.median > 0.0
         {
             let _ =

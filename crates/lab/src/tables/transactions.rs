@@ -10,7 +10,6 @@ use std::fmt::Write as _;
 
 use unherd_host::Side;
 
-use super::line_of;
 use crate::plan::Plan;
 use crate::result::{BenchResult, Point, Profiled};
 
@@ -43,7 +42,7 @@ struct Shares {
 impl Shares {
     /// `None` where the workload counts no transactions.
     fn of(result: &BenchResult, point: &Point, label: &str) -> Option<Self> {
-        let figure = |metric| Some(line_of(result, point, label, metric)?.median);
+        let figure = |metric| Some(result.summary_of(point, label, metric)?.median);
         Some(Self {
             cpus: figure("server_cpus")?,
             per_s: figure(TRANSACTIONS)?,
