@@ -119,16 +119,8 @@ pub(crate) fn run_again(
 
 /// What a plan's file holds.
 fn planned(plan: Plan, known: &RegisteredWorkload, conditions: Conditions) -> Header {
-    Header {
-        plan,
-        command: conditions.command,
-        machine: serde_json::Value::Null,
-        marks: Vec::new(),
-        description: Some(known.workload.clone()),
-        sides: Vec::new(),
-        blocks: Vec::new(),
-        build: None,
-    }
+    let description = Some(known.workload.clone());
+    Header { description, ..Header::of(plan, conditions.command) }
 }
 
 /// `unherd report`: judges a record again.

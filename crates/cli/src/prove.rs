@@ -17,7 +17,7 @@ use clap::Args;
 use rustix::process::{Pid, Signal, kill_process_group};
 use unherd_lab::statistics::Verdict;
 use unherd_lab::{
-    CompareRequest, Error, Interrupt, Read, Side, Sweep, check_place, compare, plan_comparison,
+    CompareRequest, Error, Interrupt, Read, Side, check_place, compare, plan_comparison,
 };
 use unherd_sys::{Deadline, Timestamp};
 use unherd_trace::advice::Waste;
@@ -196,29 +196,18 @@ fn request(args: &ProveArgs, cure: Cure, preload: Option<&Preload>) -> CompareRe
     };
     CompareRequest {
         sides: vec![before, after],
-        adapter: None,
         directory: std::env::temp_dir(),
-        sources: Vec::new(),
         read: Read::Nothing,
-        more_is_better: Vec::new(),
         judge: ["wall_s", "cpu_s", "context_switches"].map(str::to_owned).to_vec(),
         rounds: args.rounds,
-        until: None,
         seed: Timestamp::now().as_ns() & u64::from(u32::MAX),
         delta: 0.02,
-        prepare: None,
-        cleanup: None,
         check: true,
         exit_code: args.exit_code,
-        sweep: Sweep::default(),
-        moves_layout: false,
         timeout: args.timeout,
         out: args.out.clone(),
-        resume: None,
-        plan: None,
-        block: None,
-        keep_disturbed: false,
         command: crate::compare::this_command(),
+        ..CompareRequest::default()
     }
 }
 

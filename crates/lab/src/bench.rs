@@ -13,7 +13,6 @@ use unherd_host::Cgroup;
 use crate::blocks::{Block, MeasuredBlock};
 use crate::catalogue::RegisteredWorkload;
 use crate::compare::confirm;
-use crate::drift;
 use crate::error::Error;
 use crate::fingerprint::fingerprint;
 use crate::interrupt::Interrupt;
@@ -22,12 +21,11 @@ use crate::leftovers::RoundDirectory;
 use crate::plan::{Contender, Plan, Step};
 use crate::prepared_machine::{MachineOptions, PreparedMachine};
 use crate::profile::{Sampled, sample};
-use crate::record::{Header, Record, StoredRecord, check_place, metric_names};
+use crate::record::{Header, Record, StoredRecord, check_place};
 use crate::result::{BenchResult, Point, ProfileLine, Profiled, TraceLine, Traced};
 use crate::round::{Printed, Round, counting};
 use crate::series::{Measure, Series};
-use crate::surroundings::marks;
-use crate::tables::{Progress, TRANSACTIONS, compared, rounds_finished, tables};
+use crate::tables::{Progress, TRANSACTIONS, compared, rounds_finished};
 use crate::tracing::Tracing;
 
 /// How a plan is to be run.
@@ -130,14 +128,12 @@ pub fn bench(
     prepared.marks.extend(plan.warning());
     let runner_of = |it: &Contender| known.runner_of(&it.implementation);
     let mut header = Header {
-        plan: plan.clone(),
-        command: conditions.command.clone(),
         machine: prepared.machine.clone(),
         marks: prepared.marks.clone(),
         description: Some(known.workload.clone()),
-        sides: Vec::new(),
         blocks: measured_here(conditions.block, &prepared.machine),
         build: build_digest(plan.contenders.iter().filter_map(runner_of)),
+        ..Header::of(plan.clone(), conditions.command.clone())
     };
     let (record, rounds) = match &conditions.resume {
         None => (Record::create(conditions.out.as_deref(), &header)?, Vec::new()),
@@ -159,11 +155,10 @@ pub fn bench(
     }
     watch.ended();
     let rounds = &run.series.rounds;
-    let judged = run.runner.judged(&header, rounds);
-    let mut result = BenchResult { profiles, traces, ..judged };
+    let mut result = BenchResult { profiles, traces, ..header.judged(rounds) };
     let failed = concluded(done, &run.series, &mut result)?
         .or(failed.map(|error| going_on(error, &run.series)));
-    let tables = run.runner.tables(&result, rounds, Progress::Done);
+    let tables = header.tables(&result, rounds, Progress::Done);
     Ok(Outcome { header, result, tables, failed, record: run.series.record })
 }
 
@@ -296,8 +291,8 @@ impl Run<'_> {
                 seen = series.rounds.len();
                 done += 1;
                 if is_shown(done, of) {
-                    let result = runner.judged(header, &series.rounds);
-                    let tables = runner.tables(&result, &series.rounds, Progress::SoFar);
+                    let result = header.judged(&series.rounds);
+                    let tables = header.tables(&result, &series.rounds, Progress::SoFar);
                     watch.so_far(done, &tables);
                 }
             }
@@ -407,19 +402,6 @@ impl Measure for Runner<'_> {
 }
 
 impl Runner<'_> {
-    fn judged(&self, header: &Header, rounds: &[Round]) -> BenchResult {
-        let counted = counting(self.plan, rounds);
-        let mut marks = [header.marks.clone(), marks(self.plan, rounds)].concat();
-        marks.extend(drift::mark(self.plan, &counted));
-        BenchResult::new(self.plan, &counted, header.machine.clone(), marks).described_by(header)
-    }
-
-    fn tables(&self, result: &BenchResult, rounds: &[Round], progress: Progress) -> String {
-        let rounds = counting(self.plan, rounds);
-        let metrics = metric_names(Some(&self.known.workload), &rounds);
-        tables(self.plan, &metrics, result, &rounds, progress)
-    }
-
     /// Runs one process to its end, traced or not.
     fn process(&self, step: Step, tracing: Option<&Tracing<'_>>) -> Result<Finished, Error> {
         let (cell, contender) =
@@ -590,14 +572,13 @@ mod tests {
     use super::*;
     use crate::catalogue::tests::registry;
     use crate::plan::Request;
-    use crate::record::tests::header_of;
     use crate::round::tests::round;
 
     #[test]
     fn repeated_round_is_whole_after_interrupt() {
         let request = Request { seed: 1, delta: 0.02, ..Request::default() };
         let plan = Plan::new(&request, registry().workload("wait").unwrap()).unwrap();
-        let header = header_of(plan.clone());
+        let header = Header::of(plan.clone(), Vec::new());
         let said = |rounds: Vec<Round>| {
             let place = tempfile::tempdir().unwrap();
             let record = Record::create(Some(place.path()), &header).unwrap();

@@ -358,13 +358,12 @@ mod tests {
     use super::*;
     use crate::catalogue::tests::registry;
     use crate::plan::Request;
-    use crate::record::tests::header_of;
     use crate::round::tests::round;
 
     fn plan(rounds: usize) -> BlockPlan {
         let request = Request { seed: 3, delta: 0.02, rounds: Some(rounds), ..Request::default() };
         let plan = Plan::new(&request, registry().workload("wait").unwrap()).unwrap();
-        BlockPlan::new(header_of(plan), 3).unwrap()
+        BlockPlan::new(Header::of(plan, Vec::new()), 3).unwrap()
     }
 
     /// Blocks of 8 rounds on three hosts; the third finds another ratio.

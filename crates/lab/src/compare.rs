@@ -34,7 +34,6 @@ pub use sweep::Sweep;
 use crate::bench::{BenchObserver, Outcome, build_digest, concluded, measured_here, resumed};
 use crate::blocks::Block;
 use crate::catalogue::Workload;
-use crate::drift;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::launch::{BY_TIMEOUT, Ending, Finished, Launch, not_started};
@@ -45,7 +44,6 @@ use crate::result::{BenchResult, Point, looks_of};
 use crate::round::{Round, counting};
 use crate::series::{Measure, Series};
 use crate::statistics::{Better, pairs_advised, pairs_needed, pilot_rounds};
-use crate::surroundings::marks;
 use crate::tables::compared;
 use adapter::AdapterFiles;
 use metrics::Metrics;
@@ -60,9 +58,10 @@ const UNLESS_TOLD: Duration = Duration::from_secs(3);
 const ROUNDS_UNLESS_TOLD: usize = 200;
 
 /// In which format the output of the commands holds figures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Read {
     /// In that which the first run shows, if any.
+    #[default]
     Detect,
     /// In none.
     Nothing,
@@ -71,7 +70,7 @@ pub enum Read {
 }
 
 /// What is to be compared, and how.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct CompareRequest {
     /// The commands; the first is the base.
     pub sides: Vec<Side>,
@@ -169,11 +168,7 @@ pub fn compare(
     watch.begun(&plan, groups * plan.contenders.len());
     let done = series.run(&commands, watch, &mut |series, number, _| is_narrow(series, number));
     watch.ended();
-    let counted = counting(&plan, &series.rounds);
-    let mut marks = [header.marks.clone(), marks(&plan, &series.rounds)].concat();
-    marks.extend(drift::mark(&plan, &counted));
-    let result = BenchResult::new(&plan, &counted, header.machine.clone(), marks);
-    let mut result = result.described_by(&header);
+    let mut result = header.judged(&series.rounds);
     let failed = concluded(done, &series, &mut result)?;
     let tables = compared(&header, &result);
     Ok(Outcome { header, result, tables, failed, record: series.record })
@@ -223,14 +218,12 @@ fn ready<'a>(
         }
     }
     let mut header = Header {
-        command: request.command.clone(),
         machine: json!(Machine::describe()),
         marks: sides::sameness(&request.sides, &commands.cells[0].programs),
         description: Some(description),
         sides: request.sides.clone(),
-        blocks: Vec::new(),
         build: build_digest(commands.cells[0].programs.iter().map(PathBuf::as_path)),
-        plan,
+        ..Header::of(plan, request.command.clone())
     };
     header.marks.extend(header.plan.warning());
     Ok((commands, header))

@@ -304,16 +304,7 @@ mod tests {
             .collect();
         let marks = vec!["no <cgroup>".to_owned()];
         let result = BenchResult::new(&plan, &rounds, serde_json::Value::Null, marks);
-        let header = Header {
-            plan,
-            command: vec!["unherd".to_owned(), "--x=\"1\"".to_owned()],
-            machine: serde_json::Value::Null,
-            marks: Vec::new(),
-            description: None,
-            sides: Vec::new(),
-            blocks: Vec::new(),
-            build: None,
-        };
+        let header = Header::of(plan, vec!["unherd".to_owned(), "--x=\"1\"".to_owned()]);
         (html(&header, &result), result)
     }
 

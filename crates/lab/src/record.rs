@@ -81,6 +81,50 @@ pub struct Header {
     pub build: Option<String>,
 }
 
+impl Header {
+    /// Of a plan that `command` gives, with nothing known of the machine or the programs.
+    pub fn of(plan: Plan, command: Vec<String>) -> Self {
+        Self {
+            plan,
+            command,
+            machine: Value::Null,
+            marks: Vec::new(),
+            description: None,
+            sides: Vec::new(),
+            blocks: Vec::new(),
+            build: None,
+        }
+    }
+
+    /// Judges those of the rounds that count.
+    pub(crate) fn judged(&self, rounds: &[Round]) -> BenchResult {
+        let counted = counting(&self.plan, rounds);
+        let mut marks = [self.marks.clone(), surroundings::marks(&self.plan, rounds)].concat();
+        // Several machines have several speeds.
+        if self.blocks.len() < 2 {
+            marks.extend(drift::mark(&self.plan, &counted));
+        }
+        let result = BenchResult::new(&self.plan, &counted, self.machine.clone(), marks);
+        result.described_by(self)
+    }
+
+    /// What was judged, as text: the metrics are in the catalogue's order, or, without a catalogue,
+    /// as the rounds have them.
+    pub(crate) fn tables(
+        &self,
+        result: &BenchResult,
+        rounds: &[Round],
+        progress: Progress,
+    ) -> String {
+        let rounds = counting(&self.plan, rounds);
+        let metrics: Vec<String> = match &self.description {
+            Some(workload) => workload.metrics.iter().map(|metric| metric.name.clone()).collect(),
+            None => rounds.first().map_or_else(Vec::new, |it| it.metrics.keys().cloned().collect()),
+        };
+        tables(&self.plan, &metrics, result, &rounds, progress)
+    }
+}
+
 /// When the record in `directory` was begun: its plan is written once.
 ///
 /// # Errors
@@ -407,19 +451,11 @@ impl StoredRecord {
 
     /// Judges the rounds that count.
     pub fn result(&self) -> BenchResult {
-        let Header { plan, machine, marks, .. } = &self.header;
-        let rounds = counting(plan, &self.rounds);
-        let of_blocks = blocks::marks(&self.header, &self.rounds);
-        let mut marks =
-            [marks.clone(), of_blocks, surroundings::marks(plan, &self.rounds)].concat();
-        // Several machines have several speeds.
-        if self.header.blocks.len() < 2 {
-            marks.extend(drift::mark(plan, &rounds));
-        }
-        let result = BenchResult::new(plan, &rounds, machine.clone(), marks);
-        let mut result = result.described_by(&self.header);
+        let mut result = self.header.judged(&self.rounds);
+        let rounds = counting(&self.header.plan, &self.rounds);
         let (machines, marks) = blocks::machines(&self.header, &rounds, &result);
         result.machines = machines;
+        result.marks.extend(blocks::marks(&self.header, &self.rounds));
         result.marks.extend(marks);
         // Blocks have marks of their own.
         if self.header.blocks.is_empty() && !self.is_whole() {
@@ -462,20 +498,8 @@ impl StoredRecord {
             let tables = compared(&self.header, &result);
             return (result, tables);
         }
-        let rounds = counting(&self.header.plan, &self.rounds);
-        let metrics = metric_names(self.header.description.as_ref(), &rounds);
-        let tables = tables(&self.header.plan, &metrics, &result, &rounds, Progress::Done);
+        let tables = self.header.tables(&result, &self.rounds, Progress::Done);
         (result, tables)
-    }
-}
-
-/// The metrics in the catalogue's order, or, without a catalogue, as the rounds have them.
-pub(crate) fn metric_names(description: Option<&Workload>, rounds: &[Round]) -> Vec<String> {
-    match description {
-        Some(workload) => workload.metrics.iter().map(|metric| metric.name.clone()).collect(),
-        None => {
-            rounds.first().map_or_else(Vec::new, |round| round.metrics.keys().cloned().collect())
-        }
     }
 }
 
@@ -559,7 +583,7 @@ fn compact(value: &impl Serialize) -> String {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
     use crate::catalogue::tests::registry;
     use crate::plan::Request;
@@ -568,20 +592,7 @@ pub(crate) mod tests {
     fn header() -> Header {
         let request = Request { seed: u64::MAX, delta: 0.02, ..Request::default() };
         let plan = Plan::new(&request, registry().workload("wait").unwrap()).unwrap();
-        Header { command: vec!["unherd".to_owned()], ..header_of(plan) }
-    }
-
-    pub(crate) fn header_of(plan: Plan) -> Header {
-        Header {
-            plan,
-            command: Vec::new(),
-            machine: Value::Null,
-            marks: Vec::new(),
-            description: None,
-            sides: Vec::new(),
-            blocks: Vec::new(),
-            build: None,
-        }
+        Header::of(plan, vec!["unherd".to_owned()])
     }
 
     #[test]

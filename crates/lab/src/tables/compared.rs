@@ -318,7 +318,6 @@ mod tests {
     use crate::catalogue::tests::registry;
     use crate::claims::tests::{line, result};
     use crate::plan::{Plan, Request, Until};
-    use crate::record::tests::header_of;
     use crate::result::RoundLine;
     use crate::round::Round;
     use crate::round::tests::round;
@@ -376,7 +375,7 @@ mod tests {
         let course_of = |rounds: &[Round]| {
             let result = BenchResult::new(&plan, rounds, serde_json::Value::Null, Vec::new());
             let pairs = result.comparisons.first().map_or(0, |line| line.pairs);
-            (pairs, course(&header_of(plan.clone()), &result))
+            (pairs, course(&Header::of(plan.clone(), Vec::new()), &result))
         };
         let sides = |n| [round(n, "before", 2.0), round(n, "unherd", 1.0)];
         let mut rounds: Vec<Round> = (1..=3).flat_map(sides).collect();
@@ -389,7 +388,7 @@ mod tests {
         let plan = Plan { until, ..plan };
         let course_of = |rounds: &[Round]| {
             let result = BenchResult::new(&plan, rounds, serde_json::Value::Null, Vec::new());
-            course(&header_of(plan.clone()), &result)
+            course(&Header::of(plan.clone(), Vec::new()), &result)
         };
         let text = course_of(&rounds[..3]);
         assert!(text.starts_with("1 of 2 rounds of the pilot (±1 % was not reached), "), "{text}");

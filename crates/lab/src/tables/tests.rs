@@ -3,6 +3,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::catalogue::tests::registry;
 use crate::plan::Request;
+use crate::record::Header;
 use crate::round::tests::round;
 
 fn shown(progress: Progress, rounds: &[Round]) -> String {
@@ -12,8 +13,9 @@ fn shown(progress: Progress, rounds: &[Round]) -> String {
     let plan = Plan::new(&request, known).unwrap();
     let marks = vec!["no cgroup".to_owned()];
     let result = BenchResult::new(&plan, rounds, Value::Null, marks);
-    let metrics = crate::record::metric_names(Some(&known.workload), rounds);
-    tables(&plan, &metrics, &result, rounds, progress)
+    let header =
+        Header { description: Some(known.workload.clone()), ..Header::of(plan, Vec::new()) };
+    header.tables(&result, rounds, progress)
 }
 
 fn rounds() -> Vec<Round> {
