@@ -117,10 +117,6 @@ Examples:
     Claims(ClaimsArgs),
 }
 
-/// The name of `--trace` where it stands for the tracer, and its long name where a workload has an
-/// option `--trace` of its own, for what it replays: nothing of that is worth being traced.
-const TRACE_FLAG: &str = "under-tracer";
-
 const NOTES: &str = "\
 Examples:
   unherd bench wake --quick
@@ -234,7 +230,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, help_heading = heading::RUN)]
     pub(crate) profile: bool,
     /// After the rounds, run each implementation once more under `unherd trace`.
-    #[arg(id = TRACE_FLAG, long = "trace", help_heading = heading::RUN)]
+    #[arg(long, help_heading = heading::RUN)]
     pub(crate) trace: bool,
     /// Run one implementation against itself: a test of the bench, which should find no
     /// difference.
@@ -354,6 +350,7 @@ pub(crate) fn parse(
     };
     let mut command = <CommandLine as clap::CommandFactory>::command();
     if let Some(workload) = workload {
+        check_params(command.clone(), workload)?;
         command = command.mut_subcommand("bench", |bench| with_params(bench, workload));
     }
     let matches = match command.try_get_matches_from(args) {
@@ -397,10 +394,22 @@ fn workload_meant<'a>(
     }
 }
 
-fn with_params(mut bench: clap::Command, workload: &Workload) -> clap::Command {
-    if workload.params.iter().any(|param| param.name == "trace") {
-        bench = bench.mut_arg(TRACE_FLAG, |flag| flag.long(TRACE_FLAG).hide(true));
+/// A runner may be anybody's, and clap ends the process where two options have one name.
+fn check_params(mut command: clap::Command, workload: &Workload) -> Result<(), Failure> {
+    command.build();
+    let known = || command.find_subcommand("bench").into_iter().flat_map(|it| it.get_arguments());
+    let is_known =
+        |name: &str| known().any(|arg| arg.get_id() == name || arg.get_long() == Some(name));
+    match workload.params.iter().find(|param| is_known(&param.name)) {
+        Some(param) => {
+            let what = format!("{} has an option --{}, as bench has", workload.name, param.name);
+            Err(Failure::usage(&what, "give it another name in the runner"))
+        }
+        None => Ok(()),
     }
+}
+
+fn with_params(mut bench: clap::Command, workload: &Workload) -> clap::Command {
     for param in &workload.params {
         let about = format!("{} [default: {}]", param.about.trim_end_matches('.'), param.default);
         let mut arg = Arg::new(param.name.clone())
@@ -619,39 +628,24 @@ mod tests {
     }
 
     #[test]
-    fn workload_keeps_its_own_trace_option() {
-        let registry = |params: serde_json::Value| {
+    fn runner_cannot_have_an_option_of_bench() {
+        let refused = |name: &str| {
             let described = serde_json::json!({
                 "schema": "unherd.catalogue/1",
                 "workloads": [{
                     "name": "replay", "about": "Replays.", "primary": ["hits"], "impls": [],
-                    "default_impls": [], "params": params, "default_threads": 1,
+                    "default_impls": [], "default_threads": 1,
+                    "params": [{"name": name, "about": "A file.", "default": "", "kind": "text"}],
                     "metrics": [{"name": "hits", "about": "Hits.", "better": "higher"}]
                 }]
             });
             let mut registry = Registry::default();
             registry.add(std::path::Path::new("runner"), &described.to_string()).unwrap();
-            registry
+            let args = ["unherd", "bench", "replay"].map(OsString::from);
+            matches!(parse(&args, Some(&registry)), Err(Failure::Usage(_)))
         };
-        let parsed = |line: &str, params| {
-            let args: Vec<_> = line.split(' ').map(OsString::from).collect();
-            let parsed = parse(&args, Some(&registry(params)))?;
-            let Ok(Arguments { command: Command::Bench(bench), params, words }) = parsed else {
-                panic!("{line}: {parsed:?}");
-            };
-            assert_eq!(words.join(" "), line, "what a record of it is gone on with by");
-            Ok::<_, Failure>((bench.trace, params))
-        };
-        let own = serde_json::json!([
-            {"name": "trace", "about": "A file.", "default": "", "kind": "text"}
-        ]);
-        let (is_traced, params) = parsed("unherd bench replay --trace FILE", own.clone()).unwrap();
-        assert!(!is_traced);
-        assert_eq!(params, [("trace".to_owned(), vec!["FILE".to_owned()])]);
-        assert!(parsed("unherd bench replay --trace", own).is_err());
-        let (is_traced, params) =
-            parsed("unherd bench replay --trace", serde_json::json!([])).unwrap();
-        assert!(is_traced && params.is_empty());
+        assert!(refused("trace") && refused("set-dirty") && refused("help"));
+        assert!(!refused("requests-from"));
     }
 
     #[test]

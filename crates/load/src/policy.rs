@@ -45,7 +45,7 @@ impl Workload for Policy {
             impls: IMPLS.iter().map(|(known, _)| *known).collect(),
             default_impls: IMPLS.iter().map(|(known, _)| known.name).collect(),
             params: vec![Param {
-                name: "trace",
+                name: "requests-from",
                 about: "a file of lines `FIRST-BLOCK BLOCKS …`; one named .zst is read by zstd(1)",
                 default: "",
                 kind: Kind::Text,
@@ -70,8 +70,8 @@ impl Workload for Policy {
         if job.threads != 1 {
             return Err(LoadError::usage("a trace is replayed in its order: leave --threads at 1"));
         }
-        let path = match job.params.text("trace") {
-            "" => return Err(LoadError::usage("which trace is to be replayed? give --trace FILE")),
+        let path = match job.params.text("requests-from") {
+            "" => return Err(LoadError::usage("no trace is given: give --requests-from FILE")),
             path => Path::new(path),
         };
         let trace = Trace::read(path)?;

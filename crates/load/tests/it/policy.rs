@@ -8,7 +8,7 @@ use unherd_load::{Job, LoadError, Round, Workload};
 
 fn run(with: &str, trace: &str) -> Result<Round, LoadError> {
     let mut job = Job::new(&Policy.describe(), with, 1);
-    job.params.set("trace", trace).unwrap();
+    job.params.set("requests-from", trace).unwrap();
     Policy.run(&job)
 }
 
@@ -59,7 +59,7 @@ fn compressed_traces_are_unpacked_and_damaged_ones_named() {
 
 #[test]
 fn what_cannot_be_replayed_is_refused() {
-    for (trace, what) in [("", "--trace FILE"), ("/nowhere/at.all", "/nowhere/at.all")] {
+    for (trace, what) in [("", "--requests-from FILE"), ("/nowhere/at.all", "/nowhere/at.all")] {
         let error = run("lru", trace).unwrap_err();
         assert!(error.exit_code() == 2 && error.to_string().contains(what), "{error}");
     }
