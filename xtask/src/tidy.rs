@@ -94,12 +94,11 @@ fn check(root: &Path) -> Result<Vec<Finding>, Failure> {
     for (path, text) in &texts {
         findings.extend(words::check(path, text));
         findings.extend(columns::check(path, text));
+        findings.extend(length::check(path, text));
     }
     let sources = sources(root, &texts, &mut findings)?;
     findings.extend(footprint::check(&footprint::tree(root)?));
 
-    let listed = read(root, length::LIST)?;
-    findings.extend(length::check(&listed, &texts));
     let tables = crate::mutants::read(root)?;
     findings.extend(mutants::check(root, &tables, &sources));
     findings.extend(ordering_page::check(root, &tables, &sources));
@@ -157,11 +156,6 @@ pub(crate) fn print_sizes(root: &Path) -> Result<(), Failure> {
     let sources = sources(root, &texts(root)?, &mut Vec::new())?;
     size::print(&sources);
     Ok(())
-}
-
-fn read(root: &Path, path: &str) -> Result<String, Failure> {
-    std::fs::read_to_string(root.join(path))
-        .map_err(|error| Failure::Failed(format!("cannot read {path}: {error}")))
 }
 
 /// The files to check, from the root: those that lie in it, and those in the folders above.
