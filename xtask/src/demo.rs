@@ -11,8 +11,8 @@ use crate::tidy::json::Value;
 /// The file system work of the first report, as the published figures have it. The first table is
 /// there within half a minute, and the verdict after seven to ten on an idle machine.
 const DEMO: &str = "bench tiotest --with kernel,unherd-nofilter,unherd \
-                    --base kernel,unherd-nofilter --threads 512 --memory 256M --profile \
-                    --timeout 60 --dir target/demo";
+                    --base kernel,unherd-nofilter --threads 512 --memory 256M --timeout 60 \
+                    --dir target/demo";
 
 /// Builds the command, and runs the demonstration.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
