@@ -104,4 +104,8 @@ impl BenchObserver for Progress {
     fn ended(&mut self) {
         self.bar.finish_and_clear();
     }
+
+    fn not_restored(&mut self, what: &str) {
+        note(&format!("warning: {what}"));
+    }
 }

@@ -83,8 +83,7 @@ pub enum CgroupError {
 /// let how = SpawnHow { cgroup: Some(cgroup.procs()), ..SpawnHow::default() };
 /// let mut child = ChildProcess::spawn(Command::new("true"), how)?;
 /// child.wait(Deadline::NEVER)?;
-/// println!("{:?} bytes at most", cgroup.peak_bytes()?);
-/// cgroup.remove()?;
+/// println!("out of memory: {:?}", cgroup.has_run_out());
 /// # Ok(())
 /// # }
 /// ```
@@ -93,7 +92,6 @@ pub struct Cgroup {
     dir: PathBuf,
     version: CgroupVersion,
     procs: OwnedFd,
-    removal_tried: bool,
 }
 
 /// Names of one process must differ. Relaxed: only the number counts.
@@ -124,12 +122,7 @@ impl Cgroup {
             let limited = limit(&dir, hierarchy.version, limit_bytes);
             match (opened, limited) {
                 (Ok(procs), Ok(())) => {
-                    return Ok(Self {
-                        dir,
-                        version: hierarchy.version,
-                        procs,
-                        removal_tried: false,
-                    });
+                    return Ok(Self { dir, version: hierarchy.version, procs });
                 }
                 (opened, limited) => {
                     let _ = fs::remove_dir(&dir);
@@ -156,28 +149,6 @@ impl Cgroup {
         self.procs.as_fd()
     }
 
-    /// Moves the calling process into it, with all its threads. What it used before stays charged
-    /// where it was.
-    pub fn enter(&self) -> Result<(), CgroupError> {
-        rustix::io::write(&self.procs, b"0")
-            .map(drop)
-            .map_err(|errno| CgroupError::File { path: self.dir.join("cgroup.procs"), errno })
-    }
-
-    /// The most memory that was charged to it at a time; `None` where the kernel does not tell
-    /// (v2 before 5.19).
-    pub fn peak_bytes(&self) -> Result<Option<u64>, CgroupError> {
-        let path = self.dir.join(match self.version {
-            CgroupVersion::V1 => "memory.max_usage_in_bytes",
-            CgroupVersion::V2 => "memory.peak",
-        });
-        match fs::read_to_string(&path) {
-            Ok(text) => Ok(text.trim().parse().ok()),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(file_error(&path)(error)),
-        }
-    }
-
     /// Whether the kernel has killed a process in it for want of memory; `None` where it does not
     /// tell (v1 before 4.13).
     pub fn has_run_out(&self) -> Option<bool> {
@@ -188,18 +159,6 @@ impl Cgroup {
         let text = fs::read_to_string(events).ok()?;
         let kills = text.lines().find_map(|line| line.strip_prefix("oom_kill "))?;
         kills.trim().parse().ok().map(|kills: u64| kills > 0)
-    }
-
-    /// Kills every process in it, but not in cgroups below it, and waits until they have ended. A
-    /// caller inside is killed too.
-    pub fn kill_all(&self) -> Result<(), CgroupError> {
-        kill_all(&self.dir)
-    }
-
-    /// Kills what is in it and removes it; what drop does, with the error told.
-    pub fn remove(mut self) -> Result<(), CgroupError> {
-        self.removal_tried = true;
-        remove(&self.dir, self.version)
     }
 
     /// Removes the cgroups of processes that have ended without removing them, and tells which. One
@@ -215,10 +174,8 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        if !self.removal_tried {
-            // What fails here is left to the next start's sweep.
-            let _ = remove(&self.dir, self.version);
-        }
+        // What fails here is left to the next start's sweep.
+        let _ = remove(&self.dir, self.version);
     }
 }
 
@@ -268,7 +225,7 @@ fn limit(dir: &Path, version: CgroupVersion, bytes: u64) -> Result<(), CgroupErr
     }
 }
 
-/// Kills what runs in `dir` and waits for its end.
+/// Kills every process in `dir`, but not in cgroups below it, and waits until they have ended.
 fn kill_all(dir: &Path) -> Result<(), CgroupError> {
     let errno_to_error = |errno| CgroupError::File { path: dir.join("cgroup.procs"), errno };
     // Killed processes may have forked while the list was read, but each round kills all it sees.

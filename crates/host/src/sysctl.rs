@@ -50,6 +50,14 @@ pub enum SysctlError {
     /// The journal cannot be understood.
     #[error("{} is damaged: set vm.dirty_* by hand (sysctl), then remove the file", .0.display())]
     DamagedJournal(PathBuf),
+    /// The limits are still changed.
+    #[error("vm.dirty_* could not be restored ({error}); run as root: {commands}")]
+    NotRestored {
+        /// The lines of sh(1) that restore them.
+        commands: String,
+        /// What the system said.
+        error: io::Error,
+    },
     /// Anything else, by file.
     #[error("{}: {error}", path.display())]
     File {
@@ -79,8 +87,8 @@ pub enum SweptLimits {
 pub struct DirtyLimits {
     vm: PathBuf,
     journal: PathBuf,
-    before: Limits,
-    restore_tried: bool,
+    /// Until they are restored.
+    before: Option<Limits>,
     /// Held until the journal is gone.
     _lock: OwnedFd,
 }
@@ -113,7 +121,7 @@ impl DirtyLimits {
         write_journal(state_dir, before)?;
         // From here on drop restores.
         let vm = vm.to_path_buf();
-        let limits = Self { vm, journal, before, restore_tried: false, _lock: lock };
+        let limits = Self { vm, journal, before: Some(before), _lock: lock };
         write(&limits.vm.join("dirty_background_bytes"), background_bytes)?;
         write(&limits.vm.join("dirty_bytes"), dirty_bytes)?;
         Ok(limits)
@@ -138,23 +146,21 @@ impl DirtyLimits {
 
     /// Restores now; what drop does, with the error told.
     pub fn restore(mut self) -> Result<(), SysctlError> {
-        self.restore_tried = true;
         self.restore_now()
     }
 
     /// The journal goes last: if restoring fails, the next sweep tries again.
-    fn restore_now(&self) -> Result<(), SysctlError> {
-        self.before.restore(&self.vm)?;
+    fn restore_now(&mut self) -> Result<(), SysctlError> {
+        let Some(before) = self.before.take() else { return Ok(()) };
+        before.restore(&self.vm)?;
         fs::remove_file(&self.journal).map_err(file_error(&self.journal))
     }
 }
 
 impl Drop for DirtyLimits {
     fn drop(&mut self) {
-        if !self.restore_tried {
-            // What fails here is left to the next start's sweep, as the journal is still there.
-            let _ = self.restore_now();
-        }
+        // What fails here is left to the next start's sweep, as the journal is still there.
+        let _ = self.restore_now();
     }
 }
 
@@ -185,12 +191,13 @@ impl Limits {
         })
     }
 
-    /// Writes what differs. Nothing does when changing was not permitted, and then restoring is
-    /// not either.
+    /// Writes the forms in use, unless nothing differs: so it is where changing was not permitted,
+    /// and then restoring is not either.
     fn restore(self, vm: &Path) -> Result<(), SysctlError> {
-        if Self::read(vm)? == self {
+        if Self::read(vm).is_ok_and(|now| now == self) {
             return Ok(());
         }
+        let mut writes = Vec::new();
         for (bytes_name, bytes, ratio_name, ratio) in [
             ("dirty_bytes", self.dirty_bytes, "dirty_ratio", self.dirty_ratio),
             (
@@ -200,17 +207,24 @@ impl Limits {
                 self.background_ratio,
             ),
         ] {
-            if bytes != 0 {
-                write(&vm.join(bytes_name), bytes)?;
-                continue;
-            }
-            if ratio == 0 {
+            match (bytes, ratio) {
                 // The kernel leaves the bytes alone unless the ratio changes, and it reads 0 now.
-                write(&vm.join(ratio_name), 1)?;
+                (0, 0) => writes.extend([(vm.join(ratio_name), 1), (vm.join(ratio_name), 0)]),
+                (0, ratio) => writes.push((vm.join(ratio_name), ratio)),
+                (bytes, _) => writes.push((vm.join(bytes_name), bytes)),
             }
-            write(&vm.join(ratio_name), ratio)?;
         }
-        Ok(())
+        // One that fails does not keep the others.
+        let mut written = Ok(());
+        for (path, value) in &writes {
+            written = written.and(fs::write(path, value.to_string()));
+        }
+        written.map_err(|error| {
+            let command =
+                |(path, value): &(PathBuf, _)| format!("echo {value} > {}", path.display());
+            let commands = writes.iter().map(command).collect::<Vec<_>>().join("; ");
+            SysctlError::NotRestored { commands, error }
+        })
     }
 }
 
@@ -442,6 +456,32 @@ mod tests {
         let error = DirtyLimits::set_in(vm.path(), state.path(), 9000, 8000).unwrap_err();
         assert!(error.to_string().contains("damaged"), "{error}");
         assert_eq!(value(&vm, "dirty_bytes"), "0");
+    }
+
+    #[test]
+    fn failed_restore_says_what_to_write() {
+        let (vm, state) = (ratio_mode(), tempfile::tempdir().unwrap());
+        let limits = DirtyLimits::set_in(vm.path(), state.path(), 9000, 8000).unwrap();
+        // Nobody can write a directory.
+        let ratio = vm.path().join("dirty_ratio");
+        fs::remove_file(&ratio).unwrap();
+        fs::create_dir(&ratio).unwrap();
+        let background = vm.path().join("dirty_background_ratio");
+        fs::write(&background, "0").unwrap();
+        let error = limits.restore().unwrap_err();
+        assert_eq!(value(&vm, "dirty_background_ratio"), "10");
+        let expected = format!(
+            "vm.dirty_* could not be restored (Is a directory (os error 21)); run as root: echo 20 \
+             > {}; echo 10 > {}",
+            ratio.display(),
+            background.display()
+        );
+        assert_eq!(error.to_string(), expected);
+        // The next bench's sweep tries again.
+        fs::remove_dir(&ratio).unwrap();
+        fs::write(&ratio, "0").unwrap();
+        let swept = DirtyLimits::sweep_in(vm.path(), state.path()).unwrap();
+        assert_eq!((swept, value(&vm, "dirty_ratio")), (SweptLimits::Restored, "20".to_owned()));
     }
 
     #[test]

@@ -66,6 +66,8 @@ pub trait BenchObserver {
     fn so_far(&mut self, done: usize, tables: &str);
     /// No more processes will start.
     fn ended(&mut self);
+    /// The machine is not as it was: what, and what to do about it by hand.
+    fn not_restored(&mut self, what: &str);
 }
 
 /// What came of a bench.
@@ -126,6 +128,17 @@ pub fn bench(
     check_place(conditions.out.as_deref())?;
     let mut prepared = PreparedMachine::prepare(&known.workload, &conditions.options, interrupt)?;
     prepared.marks.extend(plan.warning());
+    let runner = Runner { plan, known, conditions, prepared: &prepared, interrupt };
+    let outcome = measured(runner, watch);
+    if let Err(error) = prepared.restore() {
+        watch.not_restored(&error.to_string());
+    }
+    outcome
+}
+
+/// The rounds on the prepared machine, and what they say.
+fn measured(runner: Runner<'_>, watch: &mut dyn BenchObserver) -> Result<Outcome, Error> {
+    let Runner { plan, known, conditions, prepared, .. } = runner;
     let runner_of = |it: &Contender| known.runner_of(&it.implementation);
     let mut header = Header {
         machine: prepared.machine.clone(),
@@ -141,7 +154,6 @@ pub fn bench(
     };
     let block = conditions.block;
     let series = Series::new(plan, record, rounds, block, conditions.keep_disturbed);
-    let runner = Runner { plan, known, conditions, prepared, interrupt };
     let mut run = Run { runner, series };
     let further = usize::from(conditions.profile) + usize::from(conditions.trace.is_some());
     let groups = run.series.groups_left();
@@ -391,7 +403,7 @@ struct Runner<'a> {
     plan: &'a Plan,
     known: &'a RegisteredWorkload,
     conditions: &'a Conditions,
-    prepared: PreparedMachine,
+    prepared: &'a PreparedMachine,
     interrupt: &'a Interrupt,
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use unherd_host::{
     BusyTime, Cgroup, CgroupError, CgroupVersion, Directory, DirtyLimits, KernelWork, Machine,
-    SweptLimits,
+    SweptLimits, SysctlError,
 };
 use unherd_sys::{Deadline, Timestamp};
 
@@ -72,8 +72,8 @@ pub(crate) struct PreparedMachine {
     pub(crate) idle_busy: Option<f64>,
     /// What a reader of the record must know.
     pub(crate) marks: Vec<String>,
-    /// Held for its drop, which restores the settings.
-    _dirty: Option<DirtyLimits>,
+    /// Drop restores them, too.
+    dirty: Option<DirtyLimits>,
 }
 
 impl PreparedMachine {
@@ -111,8 +111,13 @@ impl PreparedMachine {
             cgroup_bytes: version.and(memory_bytes),
             idle_busy,
             marks,
-            _dirty: dirty,
+            dirty,
         })
+    }
+
+    /// Restores the settings. The error says what is to be done by hand.
+    pub(crate) fn restore(&mut self) -> Result<(), SysctlError> {
+        self.dirty.take().map_or(Ok(()), DirtyLimits::restore)
     }
 
     /// A fresh cgroup for one process, where memory is bounded.
@@ -268,8 +273,7 @@ fn set_dirty_limits(bytes: u64, marks: &mut Vec<String>) -> Result<DirtyLimits, 
     let limits = DirtyLimits::set(state, dirty, background)
         .map_err(|error| Error::usage(error.to_string(), "or give --keep-dirty"))?;
     marks.push(format!(
-        "vm.dirty_bytes was {} and vm.dirty_background_bytes {} while the rounds ran, and were \
-         restored after them",
+        "vm.dirty_bytes was {} and vm.dirty_background_bytes {} while the rounds ran",
         format_size(dirty),
         format_size(background)
     ));

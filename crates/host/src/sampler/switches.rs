@@ -17,12 +17,8 @@ pub struct ThreadSwitches {
     pub sleeps: u64,
     /// From there to when it ran again: asleep, and then waiting for a processor.
     pub asleep_ns: u64,
-    /// The longest of these.
-    pub asleep_longest_ns: u64,
     /// Times that it was switched out although it could have gone on.
     pub preemptions: u64,
-    /// From there to when it ran again.
-    pub preempted_ns: u64,
 }
 
 /// All threads. Records of one thread come from several rings, so they are put in order first.
@@ -50,8 +46,8 @@ enum SwitchKind {
 #[derive(Debug, Default)]
 struct Thread {
     sums: ThreadSwitches,
-    /// Since when it has been out, and why.
-    out: Option<(u64, SwitchKind)>,
+    /// Since when it waits, where it was seen to begin.
+    asleep_since_ns: Option<u64>,
 }
 
 impl Switches {
@@ -88,26 +84,17 @@ impl Thread {
     fn count(&mut self, switch: &Switch) {
         let sums = &mut self.sums;
         (sums.pid, sums.tid) = (switch.pid, switch.tid);
-        match (switch.kind, self.out.take()) {
-            (SwitchKind::In, Some((since_ns, why))) => {
-                let out_ns = switch.time_ns.saturating_sub(since_ns);
-                if why == SwitchKind::Asleep {
-                    sums.asleep_ns += out_ns;
-                    sums.asleep_longest_ns = sums.asleep_longest_ns.max(out_ns);
-                } else {
-                    sums.preempted_ns += out_ns;
-                }
+        let asleep_since_ns = self.asleep_since_ns.take();
+        match switch.kind {
+            SwitchKind::In => {
+                let since_ns = asleep_since_ns.unwrap_or(switch.time_ns);
+                sums.asleep_ns += switch.time_ns.saturating_sub(since_ns);
             }
-            // It was out before anybody looked.
-            (SwitchKind::In, None) => {}
-            (out, _) => {
-                if out == SwitchKind::Asleep {
-                    sums.sleeps += 1;
-                } else {
-                    sums.preemptions += 1;
-                }
-                self.out = Some((switch.time_ns, out));
+            SwitchKind::Asleep => {
+                sums.sleeps += 1;
+                self.asleep_since_ns = Some(switch.time_ns);
             }
+            SwitchKind::Preempted => sums.preemptions += 1,
         }
     }
 }
@@ -129,15 +116,7 @@ mod tests {
         switches.see(900, 7, 8, &switch(0));
         switches.count_until(500);
         switches.see(600, 7, 8, &switch(MISC_SWITCH_OUT | MISC_SWITCH_OUT_PREEMPT));
-        let expected = ThreadSwitches {
-            pid: 7,
-            tid: 8,
-            sleeps: 1,
-            asleep_ns: 200,
-            asleep_longest_ns: 200,
-            preemptions: 1,
-            preempted_ns: 300,
-        };
+        let expected = ThreadSwitches { pid: 7, tid: 8, sleeps: 1, asleep_ns: 200, preemptions: 1 };
         assert_eq!(switches.into_threads(), [expected]);
     }
 
