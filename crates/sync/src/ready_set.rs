@@ -306,7 +306,7 @@ impl ReadySet {
         let is_late = || deadline.timestamp().is_some() && deadline.has_passed(Timestamp::now());
         batch.clear();
         let hidden = if self.is_empty() { 0 } else { self.0.levels.take(batch) as usize };
-        self.wake_for_left(hidden + left_of(owed, batch.len()));
+        self.wake_for_left(hidden + owed.saturating_sub(batch.len()));
         let is_over = !batch.is_empty() || is_late();
         // One more may have been the interrupt.
         let has_many = batch.len() > EVENTS_ALONE || found + 1 >= EPOLL_EVENTS_MAX;
@@ -354,7 +354,7 @@ impl ReadySet {
             drop(lead);
             let before = batch.len();
             let hidden = self.0.levels.take(batch) as usize;
-            self.wake_for_left(hidden + left_of(owed, batch.len() - before));
+            self.wake_for_left(hidden + owed.saturating_sub(batch.len() - before));
         }
     }
 
@@ -491,13 +491,6 @@ impl ReadySet {
         let choose = |tag| if is_thread(tag) { Verdict::WakeAndStop } else { Verdict::Skip };
         self.0.waiters.wake_where(&(), choose, message);
     }
-}
-
-/// For how many of `owed` events that this thread has posted itself it wakes others, when it has
-/// taken `taken`, of which some may be others' posts. So it looks at least once whether it leaves
-/// any.
-fn left_of(owed: usize, taken: usize) -> usize {
-    owed.saturating_sub(taken).max(owed.min(1))
 }
 
 /// That a thread is in [`ReadySet::wait`]. Dropped, by a panic too, it keeps invariant L2.

@@ -34,7 +34,7 @@ use crate::error::Error;
 use crate::file::{ChangingPages, Core};
 use crate::frames::State;
 use crate::io::Engine;
-use crate::page::{ALL_PAGES, PageNo};
+use crate::page::{ALL_PAGES, FileId, PageNo};
 use crate::state::{CarriedOver, Direct, FileState, OpenOptions};
 
 /// Between two looks at a lock that somebody else holds.
@@ -108,6 +108,7 @@ impl Core {
             buffered_fallback: options.direct == Direct::OrBuffered,
             alignment_max: self.memory().page_bytes() as u32,
         };
+        let known = self.files.latest();
         let opened = match source {
             Source::Path(path) => self.io.device.open(path, how),
             Source::Open(fd) => {
@@ -116,20 +117,21 @@ impl Core {
         };
         let opened = opened.map_err(|error| self.open_error(error, name))?;
         let _gate = self.files.pass_gate(opened.identity, self.waits(), self.reasons().file);
-        let found = self.enter_file(name, opened, options);
+        let found = self.enter_file(name, opened, options, known);
         if !matches!(found, Ok((_, true))) {
             self.io.device.close(opened.file);
         }
         found.map(|(file, _)| file)
     }
 
-    /// Has the table know the file that was opened; whether it is the first to open it, and its
-    /// opening is the file's. The caller is behind the file's gate.
+    /// Has the table know the file that was opened, when `known` was the latest file; whether it is
+    /// the first to open it, and its opening is the file's. The caller is behind the file's gate.
     fn enter_file(
         &self,
         name: &Arc<Path>,
         opened: Opened,
         options: &OpenOptions,
+        known: FileId,
     ) -> Result<(Arc<FileState>, bool), Error> {
         let failed = |errno| Error::Open { file: name.clone(), errno };
         let lock = |device_file, is_exclusive| {
@@ -150,7 +152,7 @@ impl Core {
         // The one who had it until now may have changed it since it was opened.
         let len_bytes = self.io.device.len(opened.file).map_err(failed)?;
         let opened = Opened { len_bytes, ..opened };
-        let registered = self.files.register(name.clone(), opened, options, &self.pages);
+        let registered = self.files.register(name.clone(), opened, options, known, &self.pages);
         registered.map(|file| (file, true)).ok_or(Error::TooManyFiles)
     }
 

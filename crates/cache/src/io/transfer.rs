@@ -12,12 +12,14 @@ pub(crate) struct Progress {
     alignment: usize,
     moved: usize,
     from: usize,
+    /// Whether a request has come less far than the one before.
+    was_back: bool,
 }
 
 impl Progress {
     /// `alignment` is a power of two.
     pub(crate) fn new(len: usize, alignment: u32) -> Self {
-        Self { len, alignment: alignment.max(1) as usize, moved: 0, from: 0 }
+        Self { len, alignment: alignment.max(1) as usize, moved: 0, from: 0, was_back: false }
     }
 
     /// The bytes to ask for next, counted from the beginning of the transfer.
@@ -34,11 +36,13 @@ impl Progress {
     /// Takes note that the last request moved `bytes`. Whether that was the end: all was moved, or
     /// just what had been; a read has met the end of the file then, a write comes no further.
     ///
-    /// Less than that is asked for again: the file was cut meanwhile, and the rest of the block was
-    /// filled with zeros, which are none of its bytes.
+    /// Less than that is asked for again, once: the file was cut meanwhile, and the rest of the
+    /// block was filled with zeros, which are none of its bytes.
     pub(crate) fn advance(&mut self, bytes: usize) -> bool {
         let reached = self.from.saturating_add(bytes).min(self.len);
-        let is_stuck = reached == self.moved;
+        let is_back = reached < self.moved;
+        let is_stuck = reached == self.moved || is_back && self.was_back;
+        self.was_back |= is_back;
         self.moved = reached;
         is_stuck || reached == self.len
     }
@@ -80,6 +84,11 @@ mod tests {
         let requests = vec![0..4096, 512..4096, 512..4096];
         assert_eq!(run(&[700, 100, 100]), (requests, true, 612));
         assert_eq!(run(&[700, 0, 0]), (vec![0..4096, 512..4096, 512..4096], true, 512));
+    }
+
+    #[test]
+    fn a_length_that_comes_and_goes_ends_a_transfer() {
+        assert!(run(&[700, 100, 189, 100]).1);
     }
 
     #[test]

@@ -35,8 +35,8 @@ struct Table {
     by_id: HashMap<FileId, Arc<FileState>, FixedState>,
     /// By the numbers of devices, of all that files were opened on.
     unflushed: HashMap<u64, Arc<Unflushed>>,
-    /// What openings have left to the next opening of the same file for writing.
-    carried_over: HashMap<Identity, CarriedOver>,
+    /// What openings have left to the next opening of the same file for writing, and which.
+    carried_over: HashMap<Identity, (FileId, CarriedOver)>,
     opened: u32,
 }
 
@@ -172,23 +172,28 @@ impl Files {
         }
     }
 
+    /// The number of the file that was registered last.
+    pub(crate) fn latest(&self) -> FileId {
+        FileId(self.table.lock().opened)
+    }
+
+    /// Has the file in the table that was opened when `known` was the latest.
     pub(crate) fn register(
         &self,
         path: Arc<Path>,
         opened: Opened,
         options: &OpenOptions,
+        known: FileId,
         pages: &Pages,
     ) -> Option<Arc<FileState>> {
         let mut table = self.table.lock();
         table.opened = table.opened.checked_add(1)?;
-        if opened.is_new {
-            // Of a file that had its number, and was removed.
-            table.carried_over.remove(&opened.identity);
-        }
         // Only an opening that can flush, and write again, takes over what an earlier one has left.
-        let carried_over =
-            if options.write { table.carried_over.remove(&opened.identity) } else { None };
-        let durability = Durability::new(opened.len_bytes, carried_over.unwrap_or_default());
+        // Where it has made the file, those before it had another of that number.
+        let left = options.write.then(|| table.carried_over.remove(&opened.identity)).flatten();
+        let left = left.filter(|(by, _)| !opened.is_new || by.0 > known.0);
+        let carried_over = left.map_or_else(CarriedOver::default, |(_, carried_over)| carried_over);
+        let durability = Durability::new(opened.len_bytes, carried_over);
         let id = FileId(table.opened);
         let hook = options.hook.clone();
         let file = FileState {
@@ -247,7 +252,7 @@ impl Files {
     pub(crate) fn forget(&self, file: &FileState, carried_over: CarriedOver) {
         let mut table = self.table.lock();
         if carried_over != CarriedOver::default() {
-            table.carried_over.insert(file.identity, carried_over);
+            table.carried_over.insert(file.identity, (file.id, carried_over));
         }
         table.by_id.remove(&file.id);
         self.open.store(table.by_id.len(), Ordering::Relaxed);

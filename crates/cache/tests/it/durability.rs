@@ -317,6 +317,29 @@ fn a_new_file_inherits_no_loss() {
     }
 }
 
+/// One that makes a file, and one that opens it before the first has ended.
+#[test]
+fn a_loss_of_a_file_that_is_being_made_is_told() {
+    let _turn = turn();
+    for io in BOTH {
+        let device = sim(25, FaultPlan::default());
+        let cache = small(8, 512).device(device.clone()).io(io).build().unwrap();
+        device.block_creations();
+        thread::scope(|scope| {
+            let maker = scope.spawn(|| cache.open("f", writable()).unwrap());
+            device.wait_for_held_creations(1);
+            let file = cache.open("f", OpenOptions::new().write(true)).unwrap();
+            file.write_at(&[5; 100], 0).unwrap();
+            device.refuse_writes("f", Some(Errno::NOSPC));
+            drop(file);
+            device.refuse_writes("f", None);
+            device.release_creations();
+            let told = maker.join().unwrap().sync_all().unwrap_err();
+            assert!(matches!(told, Error::LostWrites { pages: 1, .. }), "{io:?}: {told}");
+        });
+    }
+}
+
 /// A file whose last handle was dropped while a page could not be written.
 fn with_lost_page(seed: u64, io: Io) -> (Arc<SimDevice>, Cache) {
     let device = sim(seed, FaultPlan::default());

@@ -244,9 +244,3 @@ fn a_dropped_task_passes_its_wake_on() {
     }
     assert_eq!(second.tokens(), [source.token()]);
 }
-
-#[test]
-fn a_leader_looks_for_what_it_leaves() {
-    let owed_and_taken = [(0, 0), (0, 3), (1, 1), (3, 1), (3, 5)];
-    assert_eq!(owed_and_taken.map(|(owed, taken)| left_of(owed, taken)), [0, 0, 1, 2, 1]);
-}

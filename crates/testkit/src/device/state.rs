@@ -157,9 +157,12 @@ impl State {
         }
     }
 
-    /// Nobody may have it open.
     pub(super) fn remove(&mut self, path: &Path) {
-        self.removed.extend(self.names.remove(path));
+        let Some(inode) = self.names.remove(path) else { return };
+        assert!(self.handles.values().all(|handle| handle.inode != inode), "the file is open");
+        if self.names.values().all(|other| *other != inode) {
+            self.removed.push(inode);
+        }
     }
 
     pub(super) fn link(&mut self, path: &Path, name: &Path) -> bool {
