@@ -614,7 +614,7 @@ pub struct Losses {
     pub map_bytes: u64,
 }
 
-/// A tracepoint that this kernel lacks.
+/// A tracepoint, or a helper of eBPF, that this kernel lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
     /// Its name.

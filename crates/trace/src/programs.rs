@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use libbpf_rs::btf::types::{FuncProto, Ptr, Typedef};
+use libbpf_rs::btf::types::{Enum, FuncProto, Ptr, Typedef};
 use libbpf_rs::{
     Btf, Iter, Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel,
     ProgramMut,
@@ -91,6 +91,9 @@ impl Programs {
             .map_err(|error| said.error(error))?;
         set_sizes(&mut open, options)?;
         let btf = Btf::from_vmlinux().map_err(|_| TraceError::NoBtf)?;
+        if !has_helper(&btf, REGISTERS) {
+            return Err(TraceError::TooOld);
+        }
         let exit_has_memory = exit_has_memory(&btf, options);
         let shape = Shape {
             next_child,
@@ -255,6 +258,13 @@ const CALLS: &str = "sys_exit";
 /// The tracepoint at which system calls begin.
 const CALLS_BEGIN: &str = "sys_enter";
 
+/// The helper without which there is no tracing at all: since Linux 5.15. The others that have no
+/// substitute are older.
+const REGISTERS: &str = "BPF_FUNC_task_pt_regs";
+
+/// The helper that reads ledgers of processes that end: since Linux 5.17.
+const LOOP: &str = "BPF_FUNC_loop";
+
 /// What the programs are told about themselves.
 #[derive(Clone, Copy)]
 struct Shape {
@@ -317,23 +327,37 @@ fn leave_out_missing(
         let arguments = tracepoint_arguments(btf, &name);
         let of_another_kernel = match program.name().to_str().unwrap_or_default() {
             // The same tracepoint in two shapes, the first argument being the kernel's own.
+            "uh_switch" => arguments == Some(4),
+            "uh_switch_of_3" => arguments != Some(4),
             "uh_dirty" => arguments != Some(9),
             "uh_dirty_of_12" => arguments != Some(13),
             _ => false,
         };
-        let absent = arguments.is_none() || is_left_out(options, &name);
-        if absent || of_another_kernel {
+        let lacking = if name == CALLS_BEGIN && !has_helper(btf, LOOP) {
+            Some("bpf_loop".to_owned())
+        } else {
+            (arguments.is_none() || is_left_out(options, &name)).then(|| name.clone())
+        };
+        if lacking.is_some() || of_another_kernel {
             program.set_autoload(false);
         }
-        if absent && !missing.iter().any(|other| other.tracepoint == name) {
+        if let Some(tracepoint) = lacking
+            && !missing.iter().any(|other| other.tracepoint == tracepoint)
+        {
             let consequence = CONSEQUENCES.iter().find(|(tracepoint, _)| *tracepoint == name);
             let consequence = consequence.map_or("what its program counts", |(_, lost)| lost);
             let by_choice = if name == CALLS && !options.calls { "as asked; " } else { "" };
             let consequence = format!("{by_choice}{consequence}");
-            missing.push(Missing { tracepoint: name, consequence });
+            missing.push(Missing { tracepoint, consequence });
         }
     }
     missing
+}
+
+/// Whether programs may call the helper of this name in the kernel's `enum bpf_func_id`.
+fn has_helper(btf: &Btf<'_>, name: &str) -> bool {
+    let helpers = btf.type_by_name::<Enum<'_>>("bpf_func_id");
+    helpers.is_some_and(|all| all.iter().any(|helper| helper.name.is_some_and(|it| it == name)))
 }
 
 /// How many arguments the tracepoint's probe takes; `None` if there is no such tracepoint.

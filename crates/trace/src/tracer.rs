@@ -105,6 +105,9 @@ pub enum TraceError {
     /// The kernel does not describe its types.
     #[error("this kernel has no BTF (/sys/kernel/btf/vmlinux): it needs CONFIG_DEBUG_INFO_BTF")]
     NoBtf,
+    /// The kernel's eBPF lacks what the programs need.
+    #[error("this kernel is too old to be traced: it needs Linux 5.15 or newer")]
+    TooOld,
     /// The kernel is locked down against being looked into.
     #[error("the kernel is locked down (confidentiality): eBPF may not read it, not even for root")]
     Lockdown,

@@ -49,9 +49,11 @@ pub(super) fn failure(error: SessionError) -> Failure {
             let advice = spawn_advice(program, source);
             Failure::WithCode { line: format!("{error}; {advice}"), code }
         }
-        SessionError::Trace(TraceError::NotPermitted | TraceError::NoBtf) => Failure::tracing(
-            format!("{error}; --unprivileged tells of one's own processes what it can without"),
-        ),
+        SessionError::Trace(TraceError::NotPermitted | TraceError::NoBtf | TraceError::TooOld) => {
+            Failure::tracing(format!(
+                "{error}; --unprivileged tells of one's own processes what it can without"
+            ))
+        }
         _ => Failure::tracing(error.to_string()),
     }
 }

@@ -159,8 +159,10 @@ struct files_struct {
 
 struct task_struct {
 	struct thread_info thread_info;
+	unsigned int __state; /* since 5.14 */
 	unsigned int flags;
 	int on_rq;
+	unsigned sched_contributes_to_load : 1;
 	struct sched_entity se;
 	int pid;
 	int tgid;
@@ -173,6 +175,10 @@ struct task_struct {
 	struct signal_struct *signal;
 	void *bpf_storage;
 	unsigned long nvcsw;
+};
+
+struct task_struct___before_5_14 {
+	long state;
 };
 
 struct linux_binprm {

@@ -24,6 +24,7 @@
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 #define UH_TASK_DEAD 0x80
+#define UH_TASK_WAKING 0x200
 #define UH_PF_IO_WORKER 0x10
 #define UH_PF_USER_WORKER 0x4000
 
@@ -34,6 +35,25 @@ static __always_inline bool uh_left_queue(struct task_struct *task)
 	return bpf_core_field_exists(task->se.sched_delayed) && task->se.sched_delayed;
 }
 
+/*
+ * Of a thread that has just left the queue. One who wakes it on another processor may have written
+ * TASK_WAKING there already; whether its sleep was to be interrupted says then what the scheduler has
+ * noted for the machine's load.
+ */
+static __always_inline unsigned int uh_state_of(struct task_struct *task)
+{
+	unsigned int state;
+
+	if (bpf_core_field_exists(task->__state))
+		state = task->__state;
+	else
+		state = ((struct task_struct___before_5_14 *)task)->state;
+	if (state != UH_TASK_WAKING)
+		return state;
+	return BPF_CORE_READ_BITFIELD(task, sched_contributes_to_load) ? UH_TASK_UNINTERRUPTIBLE :
+									  UH_TASK_INTERRUPTIBLE;
+}
+
 /* As kernels pass over switches (`uh_resume_late`); the verifier removes it outside of tests. */
 static __always_inline bool uh_is_untold(void)
 {
@@ -41,9 +61,8 @@ static __always_inline bool uh_is_untold(void)
 }
 
 /* The run queue's lock is held, so whether `prev` is on the queue does not change meanwhile. */
-SEC("tp_btf/sched_switch")
-int BPF_PROG(uh_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
-	     unsigned int prev_state)
+static __always_inline int uh_switched(void *ctx, bool preempt, struct task_struct *prev,
+				       struct task_struct *next, unsigned int prev_state)
 {
 	struct uh_thread *t = uh_thread_of(prev);
 
@@ -67,6 +86,21 @@ int BPF_PROG(uh_switch, bool preempt, struct task_struct *prev, struct task_stru
 	if (t && !(t->flags & (UH_PENDING | UH_LEAVING)) && !uh_is_untold())
 		uh_resume(t);
 	return 0;
+}
+
+/* KERNEL: since 5.18. */
+SEC("tp_btf/sched_switch")
+int BPF_PROG(uh_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
+	     unsigned int prev_state)
+{
+	return uh_switched(ctx, preempt, prev, next, prev_state);
+}
+
+/* KERNEL: before 5.18. */
+SEC("tp_btf/sched_switch")
+int BPF_PROG(uh_switch_of_3, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	return uh_switched(ctx, preempt, prev, next, uh_state_of(prev));
 }
 
 SEC("tp_btf/sched_waking")

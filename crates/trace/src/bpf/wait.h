@@ -302,6 +302,7 @@ static __always_inline u64 uh_holders_asleep_ns(struct uh_thread *t)
 }
 
 #define UH_TASK_INTERRUPTIBLE 1
+#define UH_TASK_UNINTERRUPTIBLE 2
 
 /* A blocking switch-out; `run_ns` is the thread's CPU time so far. */
 static __always_inline void uh_sleep(void *ctx, struct uh_thread *t, u32 task_state, u64 run_ns)
