@@ -189,7 +189,7 @@ impl Files {
         let mut table = self.table.lock();
         table.opened = table.opened.checked_add(1)?;
         // Only an opening that can flush, and write again, takes over what an earlier one has left.
-        // Where it has made the file, those before it had another of that number.
+        // Where it has made the file, an earlier one had another file, whose inode this one has.
         let left = options.write.then(|| table.carried_over.remove(&opened.identity)).flatten();
         let left = left.filter(|(by, _)| !opened.is_new || by.0 > known.0);
         let carried_over = left.map_or_else(CarriedOver::default, |(_, carried_over)| carried_over);

@@ -145,16 +145,12 @@ impl State {
 
     pub(super) fn put(&mut self, path: &Path, bytes: &[u8]) {
         let file = SimFile { image: Image::durable(bytes.to_vec()), ..SimFile::default() };
-        match self.removed.pop() {
-            Some(inode) => {
-                self.files[inode] = file;
-                self.names.insert(path.to_owned(), inode);
-            }
-            None => {
-                self.names.insert(path.to_owned(), self.files.len());
-                self.files.push(file);
-            }
-        }
+        let inode = self.removed.pop().unwrap_or_else(|| {
+            self.files.push(SimFile::default());
+            self.files.len() - 1
+        });
+        self.files[inode] = file;
+        self.names.insert(path.to_owned(), inode);
     }
 
     pub(super) fn remove(&mut self, path: &Path) {

@@ -159,7 +159,7 @@ struct files_struct {
 
 struct task_struct {
 	struct thread_info thread_info;
-	unsigned int __state; /* since 5.14 */
+	unsigned int __state;
 	unsigned int flags;
 	int on_rq;
 	unsigned sched_contributes_to_load : 1;
@@ -175,10 +175,6 @@ struct task_struct {
 	struct signal_struct *signal;
 	void *bpf_storage;
 	unsigned long nvcsw;
-};
-
-struct task_struct___before_5_14 {
-	long state;
 };
 
 struct linux_binprm {

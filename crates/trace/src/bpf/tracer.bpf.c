@@ -37,17 +37,13 @@ static __always_inline bool uh_left_queue(struct task_struct *task)
 
 /*
  * Of a thread that has just left the queue. One who wakes it on another processor may have written
- * TASK_WAKING there already; whether its sleep was to be interrupted says then what the scheduler has
- * noted for the machine's load.
+ * TASK_WAKING there already. Whether the sleep could be interrupted is then known by what the
+ * scheduler has noted for the machine's load.
  */
 static __always_inline unsigned int uh_state_of(struct task_struct *task)
 {
-	unsigned int state;
+	unsigned int state = task->__state;
 
-	if (bpf_core_field_exists(task->__state))
-		state = task->__state;
-	else
-		state = ((struct task_struct___before_5_14 *)task)->state;
 	if (state != UH_TASK_WAKING)
 		return state;
 	return BPF_CORE_READ_BITFIELD(task, sched_contributes_to_load) ? UH_TASK_UNINTERRUPTIBLE :
