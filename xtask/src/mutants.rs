@@ -57,14 +57,17 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
 const TESTS: Model =
     Model { name: "tests", package: "", cfgs: &[], target: "tests", wrapper: None, filter: "" };
 
-/// The first run that fails: one of loom's runs of the package, or its ordinary tests. The mutant
-/// must build, and its check must exist: neither a compiler error nor an empty run is a catch.
+/// The first run that fails: one of the checker's runs of the package, or its ordinary tests. The
+/// mutant must build, and its check must exist: neither a compiler error nor an empty run is a
+/// catch.
 fn catcher(tree: &Tree, table: &Table, row: &Row, by: &By) -> Result<Option<String>, Failure> {
     let package = format!("unherd-{}", table.name());
-    let is_loom = |model: &&Model| model.package == package && model.cfgs.contains(&"loom");
+    let of = |checker| move |model: &&Model| model.cfgs.contains(&checker);
+    let own = MODELS.iter().filter(|model| model.package == package);
     let models = match by {
-        By::Loom(_) => MODELS.iter().filter(is_loom).collect(),
-        _ => vec![&TESTS],
+        By::Loom(_) => own.filter(of("loom")).collect(),
+        By::Shuttle(_) => own.filter(of("shuttle")).collect(),
+        By::Test(_) | By::Nobody(_) => vec![&TESTS],
     };
     for model in models {
         let target = tree.root().with_file_name(model.target);

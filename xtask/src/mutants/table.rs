@@ -12,7 +12,8 @@
 //!
 //! `-` lines are text that stands exactly once in the file, from the first character behind `- ` to
 //! the last; the `+` lines below replace it. A row may have several such edits, in several files.
-//! `check = test: NAME` names an ordinary test. A row with `unseen = REASON` alone is for a label
+//! `check = shuttle: NAME` names one of shuttle's models, `check = test: NAME` an ordinary test. A
+//! row with `unseen = REASON` alone is for a label
 //! of an ordering (`ORDER[LABEL]`) that no checker can see broken.
 
 use std::path::Path;
@@ -47,6 +48,8 @@ pub(crate) struct Row {
 pub(crate) enum By {
     /// A scene under loom.
     Loom(String),
+    /// A scene under shuttle.
+    Shuttle(String),
     /// An ordinary test.
     Test(String),
     /// Nothing, for this reason.
@@ -77,7 +80,7 @@ impl Row {
     /// The name of the check; empty if there is none.
     pub(crate) fn check(&self) -> &str {
         match &self.by {
-            By::Loom(check) | By::Test(check) => check,
+            By::Loom(check) | By::Shuttle(check) | By::Test(check) => check,
             By::Nobody(_) => "",
         }
     }
@@ -171,6 +174,7 @@ impl Draft {
             ("file", _) => self.file = value.to_owned(),
             ("unseen", _) => self.by = Some(By::Nobody(value.to_owned())),
             ("check", Some(("loom", test))) => self.by = Some(By::Loom(test.to_owned())),
+            ("check", Some(("shuttle", test))) => self.by = Some(By::Shuttle(test.to_owned())),
             ("check", Some(("test", test))) => self.by = Some(By::Test(test.to_owned())),
             _ => return Err(format!("`{line}` is not known")),
         }

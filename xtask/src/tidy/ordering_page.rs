@@ -89,7 +89,11 @@ fn table<'a>(text: &mut String, rows: impl Iterator<Item = &'a &'a Row>) {
             );
             is_open = true;
         }
-        let kind = if matches!(row.by, By::Loom(_)) { "loom" } else { "test" };
+        let kind = match row.by {
+            By::Loom(_) => "loom",
+            By::Shuttle(_) => "shuttle",
+            By::Test(_) | By::Nobody(_) => "test",
+        };
         let cells = [&row.breaks, &row.effect].map(|cell| cell.replace('|', "\\|"));
         let (id, [breaks, effect], check) = (&row.id, cells, row.check());
         line(text, format_args!("| `{id}` | {breaks} | {effect} | {kind} `{check}` |"));

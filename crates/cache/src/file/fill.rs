@@ -23,6 +23,7 @@ fn give_up(pages: &Pages, key: PageKey, claim: Claim) {
 }
 
 /// What became of a page that is brought in.
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each miss")]
 pub(crate) enum BegunFill {
     Ended(Result<Pin, Errno>),
     ToRead(Run),

@@ -21,7 +21,7 @@ use crate::page::{ALL_PAGES, FrameId, PageKey, PageNo, PageRange};
 use crate::pages::{ShardGuard, Want};
 use crate::state::FileState;
 use crate::state::dirty_limit::tag_of;
-use crate::state::runs::{Run, RunPages, WriteBack};
+use crate::state::runs::{Run, RunPages, SyncRun, SyncRuns, WriteBack};
 use crate::state::write_behind::Joined;
 use crate::stats::Count;
 
@@ -70,20 +70,32 @@ struct FileCleaner<'a> {
     taken: Vec<RunBuffer>,
     /// How many writes of the file had failed when it began as all others would.
     refusals: u64,
+    /// Those that are queued, if it is to wait for them.
+    runs: Option<Arc<SyncRuns>>,
 }
 
 impl<'a> FileCleaner<'a> {
     fn new(core: &'a Core, file: &'a Arc<FileState>, queues: bool, most: usize) -> Self {
-        Self { core, file, queues, most, taken: Vec::with_capacity(most), refusals: 0 }
+        let taken = Vec::with_capacity(most);
+        Self { core, file, queues, most, taken, refusals: 0, runs: None }
     }
 
     /// One that writes by itself needs one buffer, and keeps it: passing it on after each run would
     /// make every run wait for a thread to wake up.
-    fn for_sync(core: &'a Core, file: &'a Arc<FileState>, queues: bool) -> Self {
-        let most = if queues { core.io.runs.batch } else { 1 };
+    fn for_sync(core: &'a Core, file: &'a Arc<FileState>, queues: bool, pages: usize) -> Self {
+        let most = if queues { pages.clamp(1, core.io.runs.batch) } else { 1 };
         let mut this = Self::new(core, file, queues, most);
         this.refusals = file.unwritten.refusals();
+        this.runs = queues.then(|| SyncRuns::new(core.supply().waits.clone()));
         this
+    }
+
+    /// Waits under `write-back` until what it has begun has ended.
+    fn wait(&mut self) {
+        if let Some(runs) = self.runs.take() {
+            self.give_back();
+            runs.wait(self.core.reasons().write_back);
+        }
     }
 
     /// Whether a write has failed since as all others would.
@@ -113,7 +125,8 @@ impl<'a> FileCleaner<'a> {
     /// it just now, or writes it back, or it is no longer dirty. The caller has entered the file's
     /// `write_backs`.
     fn write_run(&mut self, buffer: RunBuffer, page: PageNo, within: &PageRange) -> bool {
-        let run = self.core.write_run_from(self.file, page, buffer, self.queues, within);
+        let sync = self.runs.as_ref().map(SyncRuns::begin);
+        let run = self.core.write_run_from(self.file, page, buffer, self.queues, within, sync);
         let (buffer, is_begun) = match run {
             UnderWay => return true,
             Ended(buffer) => (buffer, true),
@@ -230,7 +243,7 @@ impl Core {
         if !file.write_backs.try_lock_shared() {
             return Err(buffer);
         }
-        match self.write_run_from(file, page, buffer, true, &ALL_PAGES) {
+        match self.write_run_from(file, page, buffer, true, &ALL_PAGES, None) {
             UnderWay => Ok(()),
             Ended(buffer) => {
                 self.put_buffers([buffer]);
@@ -337,6 +350,7 @@ impl Core {
         buffer: RunBuffer,
         queues: bool,
         within: &PageRange,
+        sync: Option<SyncRun>,
     ) -> WriteBackBegun {
         let period = file.durability.lock().period();
         let Some(loan) = self.lend(file, page, false, &mut None) else {
@@ -347,6 +361,7 @@ impl Core {
         let mut pages = WriteBack::new(file.clone(), page, period, buffer);
         pages.append([loan.lent]);
         pages.file_len = loan.file_len;
+        pages.sync = sync;
         // What has failed is tried by itself: of its neighbours some may be good.
         if !loan.has_failed {
             self.extend(file, within, &mut pages);
@@ -435,7 +450,7 @@ impl Core {
     /// The transfer of a run has ended. Gives its pages back. [`Core::leave_write_back`] follows.
     pub(crate) fn end_write_back(&self, write_back: &mut WriteBack, moved: Moved) {
         write_back.pages = write_back.len();
-        let WriteBack { file, first, pages, buffer, period, file_len } = write_back;
+        let WriteBack { file, first, pages, buffer, period, file_len, .. } = write_back;
         let wanted = *pages * self.memory().page_bytes();
         let written = moved == Ok(wanted);
         self.count_write_back(file, *pages, written);
@@ -558,12 +573,10 @@ impl Core {
         self.files.give_back_preallocated(file, &self.pages);
         file.write_streams.lock().note_sync();
         let mut pages = self.unwritten_in(file, ranges);
-        let mut cleaner = FileCleaner::for_sync(self, file, self.queues_sync(file, &pages));
+        let mut cleaner =
+            FileCleaner::for_sync(self, file, self.queues_sync(file, &pages), pages.len());
         cleaner.begin(&mut pages);
-        // Transfers end roughly in order: once the last one has ended, most others have, too.
-        if let Some((page, within, _)) = pages.iter().rfind(|(.., begun)| *begun) {
-            cleaner.finish(*page, within, true, changing);
-        }
+        cleaner.wait();
         let mut held = Vec::new();
         for (page, within, begun) in pages {
             let tried = begun || cleaner.is_refused();
@@ -579,7 +592,7 @@ impl Core {
     pub(crate) fn begin_sync(&self, file: &Arc<FileState>) {
         if self.io.engine.is_some() {
             let mut pages = self.unwritten_in(file, &[ALL_PAGES]);
-            FileCleaner::for_sync(self, file, true).begin(&mut pages);
+            FileCleaner::for_sync(self, file, true, pages.len()).begin(&mut pages);
         }
     }
 

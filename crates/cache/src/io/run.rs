@@ -7,10 +7,11 @@
 #![expect(unsafe_code, reason = "the frames' memory is given to the device")]
 
 use std::ptr::NonNull;
+use std::time::Duration;
 
-use unherd_sync::{Outcome, Reason, Token, WaitKey, WaitTable};
+use unherd_sync::{Outcome, Reason, Tag, Token, Verdict, Wait, WaitKey, WaitTable};
 use unherd_sys::primitives::Arc;
-use unherd_sys::{Device, DeviceFile, Direction, Errno, IoBuf, IoBufs, Transfer};
+use unherd_sys::{Device, DeviceFile, Direction, Errno, IoBuf, IoBufs, Timestamp, Transfer};
 
 use crate::frames::{Claim, FrameMemory, Lent, State, Word};
 use crate::io::call_device;
@@ -112,13 +113,22 @@ const FRAMES_PER_BUFFER: usize = 32;
 const COPIES_PART: usize = 16;
 
 /// The most buffers that one takes at a time.
-const BATCH_MAX: usize = 32;
+const BATCH_MAX: usize = 64;
+
+/// How long buffers are saved for the next waiter before it is woken with fewer than it wants.
+const SAVE_MAX: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
 struct Free {
     buffers: Vec<RunBuffer>,
-    /// How many of them are for waiters that were woken, never more than there are.
+    /// How many of them are for waiters, never more than there are.
     reserved: usize,
+    /// How many of these are for the next waiter, which wants more and was not woken yet; and since
+    /// when there are some.
+    saved: usize,
+    saved_since: Timestamp,
+    /// How often somebody took some, or looked for them: a waiter may have left then.
+    takes: u64,
     /// Somebody found none, and did not wait, since the latest was notified.
     is_missed: bool,
 }
@@ -132,10 +142,10 @@ impl Free {
 
 /// All buffers of a cache.
 ///
-/// Buffers that are put are reserved for the one that has waited longest, up to a batch, so nobody
-/// who comes later has them first. The I/O thread puts those of a group of transfers at once: so
-/// one who writes many runs sleeps once for each batch. Who takes some and leaves others passes
-/// them on.
+/// Buffers that are put are reserved for the one that has waited longest, so nobody who comes later
+/// has them first. It is woken when there are as many as it wants, a batch at most, or at the first
+/// put after [`SAVE_MAX`]: so one who writes many runs sleeps once for each batch. Who takes some
+/// and leaves others passes them on.
 #[derive(Debug)]
 pub(crate) struct RunBuffers {
     free: Ranked<Free, { rank::RUN_BUFFERS }>,
@@ -161,7 +171,8 @@ impl RunBuffers {
         let pages_max = run_pages_max(frames, page_bytes);
         let count = (frames / FRAMES_PER_BUFFER).clamp(1, BUFFERS_MAX);
         let buffers = (0..count).map(|_| RunBuffer::default()).collect();
-        let free = Free { buffers, reserved: 0, is_missed: false };
+        let saved_since = Timestamp::now();
+        let free = Free { buffers, reserved: 0, saved: 0, saved_since, takes: 0, is_missed: false };
         let batch = (count / 4).clamp(1, BATCH_MAX);
         let copied_pages_max = (frames / COPIES_PART / count).clamp(1, pages_max);
         Self { free: Ranked::new(free), batch, pages_max, copied_pages_max, waits, reason }
@@ -188,25 +199,29 @@ impl RunBuffers {
         taken
     }
 
-    /// Waits until a buffer is free; takes up to `most`. Whether it leaves some, and
-    /// [`RunBuffers::try_take`] has found none meanwhile.
+    /// Takes those that are free, up to `most`, which is a batch at most; if there is none, waits
+    /// for as many. Whether it leaves some, and [`RunBuffers::try_take`] has found none meanwhile.
     #[must_use]
     pub(crate) fn take(&self, most: usize, out: &mut Vec<RunBuffer>) -> bool {
+        debug_assert!((1..=self.batch).contains(&most), "no put would have that many");
         let mut mine = 0;
         loop {
             let is_any_left = {
                 let mut free = self.free.lock();
                 free.reserved -= mine;
+                free.takes += 1;
                 let rest = free.buffers.len().saturating_sub(most).max(free.reserved);
                 out.extend(free.buffers.drain(rest..));
-                rest > free.reserved
+                // What was saved for this thread is for the next.
+                rest > free.reserved || free.saved > 0
             };
             let is_missed = is_any_left && self.offer();
             if !out.is_empty() {
                 return is_missed;
             }
             let none = || !self.has_free();
-            mine = match self.waits.wait(&WaitKey::of(self), none, self.reason) {
+            let wanted = Wait::new(self.reason).tag(Tag(most as u64));
+            mine = match self.waits.wait(&WaitKey::of(self), none, wanted) {
                 Outcome::Woken(Token(reserved)) => reserved as usize,
                 _ => 0,
             };
@@ -223,30 +238,52 @@ impl RunBuffers {
         self.offer()
     }
 
-    /// Reserves free buffers for those that wait, a batch for each, and wakes them. Whether some
-    /// are left, and [`RunBuffers::try_take`] has found none meanwhile.
+    /// Reserves free buffers for those that wait, a batch for each, and wakes those that want no
+    /// more. Whether some are left, and [`RunBuffers::try_take`] has found none meanwhile.
     fn offer(&self) -> bool {
         loop {
-            let offered = {
+            let (saved, since, takes, offered) = {
                 let mut free = self.free.lock();
-                let offered = free.count().min(self.batch);
-                free.reserved += offered;
-                offered
+                let saved = std::mem::take(&mut free.saved);
+                let more = free.count().min(self.batch.saturating_sub(saved));
+                free.reserved += more;
+                (saved, free.saved_since, free.takes, saved + more)
             };
             if offered == 0 {
                 return false;
             }
-            if self.waits.wake_with(&WaitKey::of(self), 1, Token(offered as u64)) == 0 {
-                let is_missed = {
-                    let mut free = self.free.lock();
-                    free.reserved -= offered;
-                    // Not before: what is reserved while it is offered is missed as well.
-                    std::mem::take(&mut free.is_missed)
-                };
-                // One that looked meanwhile waits now.
-                self.waits.wake_with(&WaitKey::of(self), 1, Token(0));
-                return is_missed;
+            let mut is_any_waiting = false;
+            let next = |wanted: Tag| {
+                is_any_waiting = true;
+                // No time passes in a simulation.
+                let is_late = || cfg!(not(shuttle)) && Timestamp::now().since(since) >= SAVE_MAX;
+                let is_enough = wanted.0 <= offered as u64 || saved > 0 && is_late();
+                if is_enough { Verdict::WakeAndStop } else { Verdict::Stop }
+            };
+            if self.waits.wake_where(&WaitKey::of(self), next, Token(offered as u64)) > 0 {
+                continue;
             }
+            let mut free = self.free.lock();
+            if is_any_waiting {
+                // With what others have saved meanwhile they may be enough. And the waiter may have
+                // left before they are saved: if later, it sees to them.
+                let is_over = free.saved > 0 || free.takes != takes;
+                free.saved += offered;
+                if is_over {
+                    continue;
+                }
+                if saved == 0 {
+                    free.saved_since = Timestamp::now();
+                }
+                return false;
+            }
+            free.reserved -= offered;
+            // Not before: what is reserved while it is offered is missed as well.
+            let is_missed = std::mem::take(&mut free.is_missed);
+            drop(free);
+            // One that looked meanwhile waits now.
+            self.waits.wake_with(&WaitKey::of(self), 1, Token(0));
+            return is_missed;
         }
     }
 }
@@ -397,36 +434,66 @@ mod tests {
         thread::scope(|scope| {
             for number in 0..24 {
                 let takes = &takes;
-                scope.spawn(move || takes(if number % 4 == 0 { 1 } else { BATCH_MAX }));
+                scope.spawn(move || takes([1, 7, BATCH_MAX, BATCH_MAX][number % 4]));
             }
         });
         let free = runs.free.lock();
-        assert_eq!((free.buffers.len(), free.reserved), (BUFFERS_MAX, 0));
+        assert_eq!((free.buffers.len(), free.reserved, free.saved), (BUFFERS_MAX, 0, 0));
     }
 
+    /// Has one wait for `most`, while others have all; then `puts` are put. How many it gets.
     #[cfg(not(shuttle))]
-    #[test]
-    fn first_waiter_gets_the_next_buffer() {
+    fn waiter_gets(most: usize, put: impl FnOnce(&RunBuffers, &mut Vec<RunBuffer>)) -> usize {
         let reason = Reason::register("test-who-waits");
+        let before = Ledger::snapshot().reason(reason).waits;
         let runs = buffers(1 << 16, reason);
         let mut taken: Vec<_> = std::iter::from_fn(|| runs.try_take()).collect();
-        thread::scope(|scope| {
+        let count = thread::scope(|scope| {
             let runs = &runs;
             let waiter = scope.spawn(move || {
                 let mut own = Vec::new();
-                let _ = runs.take(BATCH_MAX, &mut own);
+                let _ = runs.take(most, &mut own);
                 let count = own.len();
                 let _ = runs.put(own);
                 count
             });
-            while Ledger::snapshot().reason(reason).waits == 0 {
+            while Ledger::snapshot().reason(reason).waits == before {
                 thread::yield_now();
             }
-            let _ = runs.put(taken.pop());
-            assert_eq!(waiter.join().unwrap(), 1, "although others are under way");
+            put(runs, &mut taken);
+            waiter.join().unwrap()
         });
         let _ = runs.put(taken);
-        assert_eq!(runs.free.lock().buffers.len(), BUFFERS_MAX);
+        let free = runs.free.lock();
+        assert_eq!((free.buffers.len(), free.reserved, free.saved), (BUFFERS_MAX, 0, 0));
+        count
+    }
+
+    #[cfg(not(shuttle))]
+    #[test]
+    fn the_first_waiter_gets_as_many_as_it_wants() {
+        let count = waiter_gets(3, |runs, taken| {
+            // None of these counts as old.
+            runs.free.lock().saved_since = Timestamp::from_ns(u64::MAX);
+            let _ = runs.put(taken.pop());
+            runs.free.lock().saved_since = Timestamp::from_ns(u64::MAX);
+            let _ = runs.put(taken.pop());
+            assert_eq!(runs.free.lock().saved, 2);
+            assert!(runs.try_take().is_none(), "they are the waiter's");
+            let _ = runs.put(taken.pop());
+        });
+        assert_eq!(count, 3, "although others are under way");
+    }
+
+    #[cfg(not(shuttle))]
+    #[test]
+    fn a_waiter_for_whom_buffers_were_saved_for_long_gets_those() {
+        let count = waiter_gets(BATCH_MAX, |runs, taken| {
+            let _ = runs.put(taken.pop());
+            runs.free.lock().saved_since = Timestamp::from_ns(0);
+            let _ = runs.put(taken.pop());
+        });
+        assert_eq!(count, 2);
     }
 
     #[test]
@@ -446,7 +513,7 @@ mod tests {
         assert!(runs.put(own), "the last try");
         assert!(runs.has_free_or_miss());
         let mut own = Vec::new();
-        assert!(!runs.take(BUFFERS_MAX, &mut own));
+        (0..BUFFERS_MAX / BATCH_MAX).for_each(|_| assert!(!runs.take(BATCH_MAX, &mut own)));
         assert!(!runs.has_free_or_miss() && runs.put(own));
     }
 
@@ -457,5 +524,46 @@ mod tests {
         assert!(runs.try_take().is_none());
         runs.free.lock().reserved = 0;
         assert!(runs.try_take().is_some());
+    }
+}
+
+#[cfg(all(test, shuttle))]
+mod shuttle {
+    use unherd_sys::primitives::thread;
+
+    use super::*;
+
+    const SCHEDULES: usize = 20_000;
+
+    /// Three are put back, by one thread each, while one thread wants two, and another one.
+    #[test]
+    fn what_several_put_is_enough_and_nothing_stays_saved() {
+        let scene = || {
+            let waits = WaitTable::<WaitKey>::builder().buckets(1).build();
+            let runs = Arc::new(RunBuffers::new(256, 4096, Arc::new(waits), Reason::OTHER));
+            let mut taken: Vec<_> = std::iter::from_fn(|| runs.try_take()).collect();
+            let putters: Vec<_> = (0..3)
+                .filter_map(|_| taken.pop())
+                .map(|buffer| {
+                    let runs = runs.clone();
+                    thread::spawn(move || {
+                        let _ = runs.put([buffer]);
+                    })
+                })
+                .collect();
+            let takers = [2, 1].map(|most| {
+                let runs = runs.clone();
+                thread::spawn(move || {
+                    let mut own = Vec::new();
+                    let _ = runs.take(most, &mut own);
+                    own.len()
+                })
+            });
+            let own: usize = takers.map(|taker| taker.join().unwrap()).into_iter().sum();
+            putters.into_iter().for_each(|putter| putter.join().unwrap());
+            let free = runs.free.lock();
+            assert_eq!((free.buffers.len() + own, free.reserved, free.saved), (3, 0, 0));
+        };
+        ::shuttle::check_random(scene, SCHEDULES);
     }
 }

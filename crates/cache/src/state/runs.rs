@@ -5,7 +5,8 @@
 //! | fill | claimed, and in the index as *reading* | published |
 //! | write-back | lent | given back |
 
-use unherd_sys::primitives::Arc;
+use unherd_sync::{Reason, WaitKey, WaitTable};
+use unherd_sys::primitives::{Arc, AtomicUsize, Ordering};
 use unherd_sys::{DeviceFile, Errno};
 
 use crate::frames::{Claim, FrameMemory, Lent};
@@ -68,6 +69,45 @@ impl Fill {
     }
 }
 
+/// The runs of one sync that are under way, which it waits for together: so it sleeps once, and not
+/// for each that ends after the one that it waited for.
+#[derive(Debug)]
+pub(crate) struct SyncRuns {
+    /// Relaxed: what a run has made of its pages, their words say.
+    under_way: AtomicUsize,
+    waits: Arc<WaitTable<WaitKey>>,
+}
+
+/// One of them, until dropped.
+#[derive(Debug)]
+pub(crate) struct SyncRun(Arc<SyncRuns>);
+
+impl SyncRuns {
+    pub(crate) fn new(waits: Arc<WaitTable<WaitKey>>) -> Arc<Self> {
+        Arc::new(Self { under_way: AtomicUsize::new(0), waits })
+    }
+
+    pub(crate) fn begin(self: &Arc<Self>) -> SyncRun {
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        SyncRun(self.clone())
+    }
+
+    /// Waits until none is under way.
+    pub(crate) fn wait(&self, reason: Reason) {
+        let are_over = || self.under_way.load(Ordering::Relaxed) == 0;
+        // Without a deadline it cannot time out.
+        let _ = self.waits.wait_until(&WaitKey::of(self), are_over, reason);
+    }
+}
+
+impl Drop for SyncRun {
+    fn drop(&mut self) {
+        if self.0.under_way.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.waits.wake_all(&WaitKey::of(&*self.0));
+        }
+    }
+}
+
 /// Frames that are being written back.
 #[derive(Debug)]
 pub(crate) struct WriteBack {
@@ -81,12 +121,14 @@ pub(crate) struct WriteBack {
     pub(crate) period: u64,
     /// The length of the file, as it was when its pages were lent.
     pub(crate) file_len: u64,
+    /// Of the sync that waits for it, if one does.
+    pub(crate) sync: Option<SyncRun>,
 }
 
 impl WriteBack {
     /// Of no page yet.
     pub(crate) fn new(file: Arc<FileState>, first: PageNo, period: u64, buffer: RunBuffer) -> Self {
-        Self { file, first, buffer, pages: 0, period, file_len: 0 }
+        Self { file, first, buffer, pages: 0, period, file_len: 0, sync: None }
     }
 
     pub(crate) fn len(&self) -> usize {
