@@ -65,8 +65,8 @@ struct FileCleaner<'a> {
     file: &'a Arc<FileState>,
     /// Whether the runs are queued, or this thread moves them.
     queues: bool,
-    /// How many buffers it takes at a time.
-    most: usize,
+    /// How many buffers it still needs, about: it takes as many at a time, but a batch at most.
+    needed: usize,
     taken: Vec<RunBuffer>,
     /// How many writes of the file had failed when it began as all others would.
     refusals: u64,
@@ -75,23 +75,23 @@ struct FileCleaner<'a> {
 }
 
 impl<'a> FileCleaner<'a> {
-    fn new(core: &'a Core, file: &'a Arc<FileState>, queues: bool, most: usize) -> Self {
-        let taken = Vec::with_capacity(most);
-        Self { core, file, queues, most, taken, refusals: 0, runs: None }
+    fn new(core: &'a Core, file: &'a Arc<FileState>, queues: bool, needed: usize) -> Self {
+        Self { core, file, queues, needed, taken: Vec::new(), refusals: 0, runs: None }
     }
 
     /// One that writes by itself needs one buffer, and keeps it: passing it on after each run would
     /// make every run wait for a thread to wake up.
-    fn for_sync(core: &'a Core, file: &'a Arc<FileState>, queues: bool, pages: usize) -> Self {
-        let most = if queues { pages.clamp(1, core.io.runs.batch) } else { 1 };
-        let mut this = Self::new(core, file, queues, most);
+    fn for_sync(core: &'a Core, file: &'a Arc<FileState>, queues: bool, runs: usize) -> Self {
+        let mut this = Self::new(core, file, queues, if queues { runs } else { 1 });
         this.refusals = file.unwritten.refusals();
         this.runs = queues.then(|| SyncRuns::new(core.supply().waits.clone()));
         this
     }
 
-    /// Waits under `write-back` until what it has begun has ended.
+    /// Waits under `write-back` until what it has begun has ended. What it writes then comes page
+    /// by page.
     fn wait(&mut self) {
+        self.needed = 1;
         if let Some(runs) = self.runs.take() {
             self.give_back();
             runs.wait(self.core.reasons().write_back);
@@ -109,7 +109,8 @@ impl<'a> FileCleaner<'a> {
             if let Some(buffer) = self.taken.pop() {
                 return buffer;
             }
-            if self.core.io.runs.take(self.most, &mut self.taken) {
+            let most = self.needed.clamp(1, self.core.io.runs.batch);
+            if self.core.io.runs.take(most, &mut self.taken) {
                 self.core.pages.notify_writable();
             }
         }
@@ -139,7 +140,11 @@ impl<'a> FileCleaner<'a> {
     /// As [`FileCleaner::write_run`]. Waits under `write-back` and `file`.
     fn write_page(&mut self, page: PageNo, within: &PageRange) -> bool {
         let buffer = self.next_buffer();
-        self.file.write_backs.lock_shared(self.core.waits(), self.core.reasons().file);
+        if !self.file.write_backs.try_lock_shared() {
+            // One is enough to wait with.
+            self.give_back();
+            self.file.write_backs.lock_shared(self.core.waits(), self.core.reasons().file);
+        }
         self.write_run(buffer, page, within)
     }
 
@@ -155,6 +160,7 @@ impl<'a> FileCleaner<'a> {
             for (page, within, begun) in pages {
                 if is_unwritten(*page) && !self.is_refused() {
                     *begun = self.write_page(*page, within);
+                    self.needed = self.needed.saturating_sub(1);
                 }
             }
         }
@@ -573,8 +579,11 @@ impl Core {
         self.files.give_back_preallocated(file, &self.pages);
         file.write_streams.lock().note_sync();
         let mut pages = self.unwritten_in(file, ranges);
-        let mut cleaner =
-            FileCleaner::for_sync(self, file, self.queues_sync(file, &pages), pages.len());
+        // What is one run is best written by the thread that waits for it, which is woken once
+        // then, and not twice.
+        let runs = self.count_runs(file, &pages);
+        let queues = runs > 1 && self.io.engine.is_some();
+        let mut cleaner = FileCleaner::for_sync(self, file, queues, runs);
         cleaner.begin(&mut pages);
         cleaner.wait();
         let mut held = Vec::new();
@@ -592,7 +601,8 @@ impl Core {
     pub(crate) fn begin_sync(&self, file: &Arc<FileState>) {
         if self.io.engine.is_some() {
             let mut pages = self.unwritten_in(file, &[ALL_PAGES]);
-            FileCleaner::for_sync(self, file, true, pages.len()).begin(&mut pages);
+            let runs = self.count_runs(file, &pages);
+            FileCleaner::for_sync(self, file, true, runs).begin(&mut pages);
         }
     }
 
@@ -618,12 +628,11 @@ impl Core {
         self.pages.peek_word(key).is_some_and(is_written)
     }
 
-    /// Whether the writes of these pages of a sync are queued: what is one run is best written by
-    /// the thread that waits for it, which is woken once then, and not twice.
-    fn queues_sync(&self, file: &FileState, pages: &[(PageNo, &PageRange, bool)]) -> bool {
-        let is_run = pages.len() <= self.written_pages_max(file)
-            && pages.windows(2).all(|two| two[0].0.next() == two[1].0);
-        self.io.engine.is_some() && !is_run
+    /// How many runs these pages of a sync are, in order.
+    fn count_runs(&self, file: &FileState, pages: &[(PageNo, &PageRange, bool)]) -> usize {
+        let most = self.written_pages_max(file);
+        let neighbours = pages.chunk_by(|(page, ..), (next, ..)| page.next() == *next);
+        neighbours.map(|pages| pages.len().div_ceil(most)).sum()
     }
 
     /// Whether the page may be counted as newer than the device: who changes it now may have found

@@ -69,8 +69,8 @@ impl Fill {
     }
 }
 
-/// The runs of one sync that are under way, which it waits for together: so it sleeps once, and not
-/// for each that ends after the one that it waited for.
+/// The runs of one sync that are under way, which it waits for together: so it does not sleep for
+/// each that ends after the one that it waited for.
 #[derive(Debug)]
 pub(crate) struct SyncRuns {
     /// Relaxed: what a run has made of its pages, their words say.
@@ -185,5 +185,33 @@ impl Payload for RunPages {
             Self::Fill(fill) => RunFrames::ToRead(&mut fill.claims),
             Self::WriteBack(pages) => RunFrames::ToWrite(&mut pages.buffer),
         }
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(shuttle))]
+mod tests {
+    use unherd_sync::Ledger;
+    use unherd_sys::primitives::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_sync_sleeps_once_for_all_its_runs() {
+        let reason = Reason::register("test-sync-runs");
+        let runs = SyncRuns::new(Arc::new(WaitTable::<WaitKey>::builder().build()));
+        let [first, second] = [runs.begin(), runs.begin()];
+        thread::scope(|scope| {
+            scope.spawn(|| runs.wait(reason));
+            while Ledger::snapshot().reason(reason).waits == 0 {
+                thread::yield_now();
+            }
+            drop(first);
+            drop(second);
+        });
+        let counts = Ledger::snapshot().reason(reason);
+        assert_eq!((counts.waits, counts.wakeups, counts.needless_wakeups), (1, 1, 0));
+        runs.wait(reason);
+        assert_eq!(Ledger::snapshot().reason(reason).waits, 1, "none is under way");
     }
 }
