@@ -91,7 +91,7 @@ impl Programs {
             .map_err(|error| said.error(error))?;
         set_sizes(&mut open, options)?;
         let btf = Btf::from_vmlinux().map_err(|_| TraceError::NoBtf)?;
-        if !has_helper(&btf, REGISTERS) {
+        if has_helper(&btf, REGISTERS) == Some(false) {
             return Err(TraceError::TooOld);
         }
         let exit_has_memory = exit_has_memory(&btf, options);
@@ -333,10 +333,13 @@ fn leave_out_missing(
             "uh_dirty_of_12" => arguments != Some(13),
             _ => false,
         };
-        let lacking = if name == CALLS_BEGIN && !has_helper(btf, LOOP) {
+        let is_of_no_known_shape =
+            name == "balance_dirty_pages" && !matches!(arguments, Some(9 | 13));
+        let lacking = if name == CALLS_BEGIN && has_helper(btf, LOOP) != Some(true) {
             Some("bpf_loop".to_owned())
         } else {
-            (arguments.is_none() || is_left_out(options, &name)).then(|| name.clone())
+            let is_lacking = arguments.is_none() || is_of_no_known_shape;
+            (is_lacking || is_left_out(options, &name)).then(|| name.clone())
         };
         if lacking.is_some() || of_another_kernel {
             program.set_autoload(false);
@@ -354,10 +357,11 @@ fn leave_out_missing(
     missing
 }
 
-/// Whether programs may call the helper of this name in the kernel's `enum bpf_func_id`.
-fn has_helper(btf: &Btf<'_>, name: &str) -> bool {
-    let helpers = btf.type_by_name::<Enum<'_>>("bpf_func_id");
-    helpers.is_some_and(|all| all.iter().any(|helper| helper.name.is_some_and(|it| it == name)))
+/// Whether programs may call the helper of this name in the kernel's `enum bpf_func_id`; `None` if
+/// the kernel does not describe that.
+fn has_helper(btf: &Btf<'_>, name: &str) -> Option<bool> {
+    let helpers = btf.type_by_name::<Enum<'_>>("bpf_func_id")?;
+    Some(helpers.iter().any(|helper| helper.name.is_some_and(|it| it == name)))
 }
 
 /// How many arguments the tracepoint's probe takes; `None` if there is no such tracepoint.
