@@ -84,7 +84,6 @@ impl<'a> FileCleaner<'a> {
     fn for_sync(core: &'a Core, file: &'a Arc<FileState>, queues: bool, runs: usize) -> Self {
         let mut this = Self::new(core, file, queues, if queues { runs } else { 1 });
         this.refusals = file.unwritten.refusals();
-        this.runs = queues.then(|| SyncRuns::new(core.supply().waits.clone()));
         this
     }
 
@@ -584,6 +583,7 @@ impl Core {
         let runs = self.count_runs(file, &pages);
         let queues = runs > 1 && self.io.engine.is_some();
         let mut cleaner = FileCleaner::for_sync(self, file, queues, runs);
+        cleaner.runs = queues.then(|| SyncRuns::new(self.supply().waits.clone()));
         cleaner.begin(&mut pages);
         cleaner.wait();
         let mut held = Vec::new();

@@ -118,11 +118,12 @@ const COPIES_PART: usize = 16;
 const BATCH_MAX: usize = 64;
 
 /// Buffers that were saved for this long go to the next waiter, though it wants more, when others
-/// are put or somebody comes for some.
+/// are put or taken.
 const SAVE_MAX: Duration = Duration::from_millis(5);
 
-/// A waiter comes again after this time, in case that no others are put: the device may hang.
-const LOOK_AFTER: Duration = Duration::from_secs(1);
+/// After this time a waiter takes what is saved, in case that no others are put: the device may
+/// hang. If there is nothing, it waits again, at the end of the queue.
+const LOOK_AFTER: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 struct Free {
@@ -164,6 +165,8 @@ pub(crate) struct RunBuffers {
     waits: Arc<WaitTable<WaitKey>>,
     /// What is waited under for a buffer.
     reason: Reason,
+    /// [`LOOK_AFTER`].
+    look_after: Duration,
 }
 
 impl RunBuffers {
@@ -181,7 +184,8 @@ impl RunBuffers {
         let free = Free { buffers, reserved: 0, saved: 0, saved_since, takes: 0, is_missed: false };
         let batch = (count / 4).clamp(1, BATCH_MAX);
         let copied_pages_max = (frames / COPIES_PART / count).clamp(1, pages_max);
-        Self { free: Ranked::new(free), batch, pages_max, copied_pages_max, waits, reason }
+        let (free, look_after) = (Ranked::new(free), LOOK_AFTER);
+        Self { free, batch, pages_max, copied_pages_max, waits, reason, look_after }
     }
 
     /// Whether [`RunBuffers::try_take`] would find one.
@@ -227,10 +231,12 @@ impl RunBuffers {
             }
             let none = || !self.has_free();
             // No time passes in a simulation.
-            let end = if cfg!(shuttle) { Deadline::NEVER } else { Deadline::after(LOOK_AFTER) };
+            let end =
+                if cfg!(shuttle) { Deadline::NEVER } else { Deadline::after(self.look_after) };
             let wanted = Wait::new(self.reason).tag(Tag(most as u64)).deadline(end);
             mine = match self.waits.wait(&WaitKey::of(self), none, wanted) {
                 Outcome::Woken(Token(reserved)) => reserved as usize,
+                Outcome::TimedOut => std::mem::take(&mut self.free.lock().saved),
                 _ => 0,
             };
         }
@@ -494,6 +500,26 @@ mod tests {
             let _ = runs.put(taken.pop());
         });
         assert_eq!(count, 3, "although others are under way");
+    }
+
+    #[cfg(not(shuttle))]
+    #[test]
+    fn a_waiter_takes_what_is_saved_where_no_more_is_put() {
+        let reason = Reason::register("test-look");
+        let mut runs = buffers(1 << 16, reason);
+        runs.look_after = Duration::from_millis(5);
+        let mut taken: Vec<_> = std::iter::from_fn(|| runs.try_take()).collect();
+        let mut own = Vec::new();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| runs.take(BATCH_MAX, &mut own));
+            while Ledger::snapshot().reason(reason).waits == 0 {
+                thread::yield_now();
+            }
+            let _ = runs.put(taken.pop());
+            let _ = waiter.join().unwrap();
+        });
+        let free = runs.free.lock();
+        assert_eq!((own.len(), free.buffers.len(), free.reserved, free.saved), (1, 0, 0, 0));
     }
 
     #[cfg(not(shuttle))]
