@@ -281,12 +281,12 @@ impl RunBuffers {
             if is_any_waiting {
                 // With what others have saved meanwhile they may be enough. And the waiter may have
                 // left before they are saved: if later, it sees to them.
-                let is_over = free.saved > 0 || free.takes != takes;
+                let looks_again = free.saved > 0 || free.takes != takes;
                 let since = if saved > 0 { since } else { Timestamp::now() };
                 let is_first = free.saved == 0;
                 free.saved_since = if is_first { since } else { free.saved_since.min(since) };
                 free.saved += offered;
-                if is_over {
+                if looks_again {
                     continue;
                 }
                 return false;
