@@ -140,7 +140,7 @@ impl<'a> FileCleaner<'a> {
     fn write_page(&mut self, page: PageNo, within: &PageRange) -> bool {
         let buffer = self.next_buffer();
         if !self.file.write_backs.try_lock_shared() {
-            // One is enough to wait with.
+            // Others may need them meanwhile.
             self.give_back();
             self.file.write_backs.lock_shared(self.core.waits(), self.core.reasons().file);
         }

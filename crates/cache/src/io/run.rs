@@ -152,7 +152,16 @@ impl Free {
 /// Buffers that are put are reserved for the one that has waited longest, so nobody who comes later
 /// has them first. It is woken when there are as many as it wants, a batch at most: so one who
 /// writes many runs sleeps once for each batch. After a time fewer will do ([`SAVE_MAX`],
-/// [`LOOK_AFTER`]). Who takes some and leaves others passes them on.
+/// [`LOOK_AFTER`]). A thread that takes some and leaves others passes them on.
+///
+/// | offers fewer than the next waiter wants | the waiter leaves |
+/// |---|---|
+/// | reserves them; notes `takes` | `takes` += 1; are any saved? then it offers them |
+/// | shows them to the waiter | |
+/// | saves them; are others saved, or `takes` changed? then it offers all again | |
+///
+/// Each step has the lock (the show has that of the waiters). So buffers are saved for a thread
+/// that waits, or somebody is about to offer them.
 #[derive(Debug)]
 pub(crate) struct RunBuffers {
     free: Ranked<Free, { rank::RUN_BUFFERS }>,
@@ -279,8 +288,7 @@ impl RunBuffers {
             }
             let mut free = self.free.lock();
             if is_any_waiting {
-                // With what others have saved meanwhile they may be enough. And the waiter may have
-                // left before they are saved: if later, it sees to them.
+                // With those that others have saved they may be enough; or the waiter has left.
                 let looks_again = free.saved > 0 || free.takes != takes;
                 let since = if saved > 0 { since } else { Timestamp::now() };
                 let is_first = free.saved == 0;
@@ -455,15 +463,16 @@ mod tests {
         assert_eq!((free.buffers.len(), free.reserved, free.saved), (BUFFERS_MAX, 0, 0));
     }
 
-    /// Has one wait for `most`, while others have all; then some are `put`. How many it gets.
+    /// One waits for `most`, while others have all; then some are `put`. How many it gets.
     #[cfg(not(shuttle))]
     fn waiter_gets(
         name: &'static str,
         most: usize,
+        look_after: Duration,
         put: impl FnOnce(&RunBuffers, &mut Vec<RunBuffer>),
     ) -> usize {
         let reason = Reason::register(name);
-        let runs = buffers(1 << 16, reason);
+        let runs = RunBuffers { look_after, ..buffers(1 << 16, reason) };
         let mut taken: Vec<_> = std::iter::from_fn(|| runs.try_take()).collect();
         let count = thread::scope(|scope| {
             let runs = &runs;
@@ -489,12 +498,11 @@ mod tests {
     #[cfg(not(shuttle))]
     #[test]
     fn the_first_waiter_gets_as_many_as_it_wants() {
-        let count = waiter_gets("test-some", 3, |runs, taken| {
+        let count = waiter_gets("test-some", 3, LOOK_AFTER, |runs, taken| {
             let _ = runs.put(taken.pop());
-            // None of them counts as old.
+            // They do not count as old.
             runs.free.lock().saved_since = Timestamp::from_ns(u64::MAX);
             let _ = runs.put(taken.pop());
-            runs.free.lock().saved_since = Timestamp::from_ns(u64::MAX);
             assert_eq!(runs.free.lock().saved, 2);
             assert!(runs.try_take().is_none(), "they are the waiter's");
             let _ = runs.put(taken.pop());
@@ -505,27 +513,17 @@ mod tests {
     #[cfg(not(shuttle))]
     #[test]
     fn a_waiter_takes_what_is_saved_where_no_more_is_put() {
-        let reason = Reason::register("test-look");
-        let mut runs = buffers(1 << 16, reason);
-        runs.look_after = Duration::from_millis(5);
-        let mut taken: Vec<_> = std::iter::from_fn(|| runs.try_take()).collect();
-        let mut own = Vec::new();
-        thread::scope(|scope| {
-            let waiter = scope.spawn(|| runs.take(BATCH_MAX, &mut own));
-            while Ledger::snapshot().reason(reason).waits == 0 {
-                thread::yield_now();
-            }
+        let soon = Duration::from_millis(5);
+        let count = waiter_gets("test-look", BATCH_MAX, soon, |runs, taken| {
             let _ = runs.put(taken.pop());
-            let _ = waiter.join().unwrap();
         });
-        let free = runs.free.lock();
-        assert_eq!((own.len(), free.buffers.len(), free.reserved, free.saved), (1, 0, 0, 0));
+        assert_eq!(count, 1);
     }
 
     #[cfg(not(shuttle))]
     #[test]
     fn a_waiter_for_whom_buffers_were_saved_for_long_gets_those() {
-        let count = waiter_gets("test-late", BATCH_MAX, |runs, taken| {
+        let count = waiter_gets("test-late", BATCH_MAX, LOOK_AFTER, |runs, taken| {
             let _ = runs.put(taken.pop());
             runs.free.lock().saved_since = Timestamp::from_ns(0);
             let _ = runs.put(taken.pop());
@@ -573,7 +571,7 @@ mod shuttle {
     const SCHEDULES: usize = 30_000;
 
     /// Three are put back, by one thread for each number, while one thread wants two, and another
-    /// one. A third finds none, and is told if some are left; or it puts back what it has found.
+    /// one. A third finds none, and is notified if some are left; or it puts back what it finds.
     fn scene(puts: &[usize]) {
         let waits = WaitTable::<WaitKey>::builder().buckets(1).build();
         let runs = Arc::new(RunBuffers::new(256, 4096, Arc::new(waits), Reason::OTHER));
@@ -583,7 +581,7 @@ mod shuttle {
             let (runs, buffers) = (runs.clone(), taken.split_off(taken.len() - count));
             thread::spawn(move || runs.put(buffers))
         };
-        let mut tellers: Vec<_> = puts.iter().map(put).collect();
+        let putters: Vec<_> = puts.iter().map(put).collect();
         let misses = {
             let runs = runs.clone();
             thread::spawn(move || runs.try_take().map(|found| runs.put([found])))
@@ -600,7 +598,9 @@ mod shuttle {
         for (taken, tells) in takers.map(|taker| taker.join().unwrap()) {
             (own, is_told) = (own + taken, is_told | tells);
         }
-        tellers.drain(..).for_each(|putter| is_told |= putter.join().unwrap());
+        for putter in putters {
+            is_told |= putter.join().unwrap();
+        }
         let found = misses.join().unwrap();
         is_told |= found.unwrap_or(false);
         let free = runs.free.lock();
