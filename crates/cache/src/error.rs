@@ -373,8 +373,11 @@ pub enum Error {
         /// The cache's page size.
         page_bytes: usize,
     },
-    /// A flush failed after pages that it should have made durable had left the cache: what the
-    /// file holds on stable storage is not known any more. Every `sync_all` and `write_back` says
+    /// A flush failed after pages that it should have made durable had left the cache, or after
+    /// [`File::set_len`](crate::File::set_len) had cut the file, or
+    /// [`File::punch_hole`](crate::File::punch_hole) changed it (the rest of a block there is
+    /// zeroed by the file system, and the cache cannot do it again): what the file holds on stable
+    /// storage is not known any more. Every `sync_all` and `write_back` says
     /// so, until the file's last handle is dropped; [`File::close`](crate::File::close) does not
     /// end it. If none has said so by then, the next handle for writing does, once; so it does of
     /// several losses that none has reported.
@@ -662,8 +665,8 @@ impl fmt::Display for Error {
             ),
             Self::LostDurability { file } => write!(
                 f,
-                "{} has lost writes: a flush failed for pages that are no longer cached; restore \
-                 the file",
+                "{} has lost writes: a flush failed after pages had left the cache, or after a cut \
+                 or a hole; restore the file",
                 file.display()
             ),
             Self::LostWrites { file, pages, offset, errno } => write!(

@@ -32,13 +32,22 @@ impl Core {
         let key = file.key(last);
         let copy = if is_cut && tail > 0 { Some(self.take_frame(key, None)?) } else { None };
         let resized = self.without_write_backs(file, || {
-            let before = file.durability.lock().device_len;
-            file.durability.lock().device_len.will_cut(len);
+            let (before, began) = {
+                let mut durability = file.durability.lock();
+                let before = durability.device_len;
+                durability.device_len.will_cut(len);
+                (before, durability.period())
+            };
             let resized = self.io.device.set_len(file.device_file, len);
             if resized.is_ok() {
                 file.set_len(len);
                 let mut durability = file.durability.lock();
-                durability.note_resize();
+                // Of an empty file nothing is left that could come back.
+                if is_cut && len > 0 {
+                    durability.note_zeroed(began);
+                } else {
+                    durability.note_resize();
+                }
                 durability.device_len = DeviceLen::new(len);
             } else {
                 file.durability.lock().device_len = before;

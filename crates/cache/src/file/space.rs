@@ -156,10 +156,10 @@ impl File {
             }
             file.durability.lock().device_len.written(len, len);
         }
-        let start = bytes.start;
+        let (start, began) = (bytes.start, file.durability.lock().period());
         let punched = device.punch_hole(device_file, bytes);
         // Also where it has failed: some of it may have been done.
-        file.durability.lock().note_resize();
+        file.durability.lock().note_zeroed(began);
         punched.map_err(|errno| file.io_error(Operation::PunchHole, start, errno))
     }
 

@@ -14,7 +14,9 @@
 //! every write since the last success counts as lost. The pages that are at rest then are dirty at
 //! once; one that is being changed, or written, is when it comes to rest. A flush may have
 //! succeeded by then, which says nothing about it. Where such a page has left the cache, it cannot
-//! be written again: the file has lost durability for good.
+//! be written again: the file has lost durability for good. So it has where the file was cut, or a
+//! hole was punched: the rest of a block there is zeroed by the file system, through the kernel's
+//! page cache, and is lost as a write is. (How large its blocks are is not known.)
 //!
 //! Errors are counted, and each handle remembers how many it has seen: so each reports each error
 //! once. A handle that is opened later begins where the others are; but if none of them has
@@ -44,7 +46,8 @@ pub(crate) struct Durability {
     /// that failed a flush may have succeeded. Both 0 if none has failed.
     intact: u64,
     broken: u64,
-    /// The latest period of an unstable page that left the cache since the last success.
+    /// The latest period of what the cache cannot write again, since the last success: an unstable
+    /// page that left it, or zeros that the file system writes.
     evicted: Option<u64>,
     lost: bool,
     /// Whether a handle has reported that.
@@ -133,6 +136,14 @@ impl Durability {
     pub(crate) fn note_resize(&mut self) {
         self.resized = self.period;
         self.note_change();
+    }
+
+    /// The file was cut or a hole was punched, in a call to the device that was begun in the period
+    /// `began`.
+    pub(crate) fn note_zeroed(&mut self, began: u64) {
+        self.note_resize();
+        self.lost |= self.has_failed_since(began);
+        self.evicted = self.evicted.max(Some(self.period));
     }
 
     /// Whether a flush has covered the length, and whatever was written to pages that are not in
@@ -341,6 +352,30 @@ mod tests {
         let flush = file.begin_flush();
         file.flush_succeeded(flush);
         assert!(file.report_lost());
+    }
+
+    #[test]
+    fn a_cut_during_a_failed_flush_is_lost_for_good() {
+        for flush_ends_first in [false, true] {
+            let mut file = Durability::new(0, CarriedOver::default());
+            let began = file.period();
+            file.begin_flush();
+            if flush_ends_first {
+                file.flush_failed(Error::TooManyFiles);
+            }
+            file.note_zeroed(began);
+            if !flush_ends_first {
+                file.flush_failed(Error::TooManyFiles);
+            }
+            assert!(file.report_lost(), "{flush_ends_first}");
+        }
+        let mut file = Durability::new(0, CarriedOver::default());
+        file.begin_flush();
+        file.flush_failed(Error::TooManyFiles);
+        file.note_zeroed(file.period());
+        let flush = file.begin_flush();
+        file.flush_succeeded(flush);
+        assert!(!file.report_lost(), "it came after the flush that failed");
     }
 
     #[test]

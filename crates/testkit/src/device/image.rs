@@ -14,10 +14,21 @@ use crate::Seed;
 /// The unit that a device writes as a whole, in bytes.
 pub(super) const SECTOR_BYTES: usize = 512;
 
+/// A block of the file system. Where a cut or a hole ends inside of one, the file system writes the
+/// zeros there itself.
+const BLOCK_BYTES: usize = 4096;
+
 #[derive(Debug, Clone)]
 enum Change {
-    Write { offset: usize, bytes: Vec<u8> },
-    SetLen(usize),
+    Write {
+        offset: usize,
+        bytes: Vec<u8>,
+    },
+    SetLen {
+        len: usize,
+        /// Whether the zeros in the rest of the last block are written.
+        is_zeroed: bool,
+    },
     PunchHole(Range<usize>),
 }
 
@@ -25,13 +36,15 @@ enum Change {
 pub(super) struct Image {
     live: Vec<u8>,
     durable: Vec<u8>,
+    /// What lies behind the durable bytes in the last block, and comes back if the file grows.
+    remains: Vec<u8>,
     unsynced: Vec<Change>,
 }
 
 impl Image {
     /// An image of which every byte is durable.
     pub(super) fn durable(bytes: Vec<u8>) -> Self {
-        Self { live: bytes.clone(), durable: bytes, unsynced: Vec::new() }
+        Self { live: bytes.clone(), durable: bytes, ..Self::default() }
     }
 
     /// What a read sees.
@@ -60,7 +73,7 @@ impl Image {
 
     pub(super) fn set_len(&mut self, len: usize) {
         self.live.resize(len, 0);
-        self.unsynced.push(Change::SetLen(len));
+        self.unsynced.push(Change::SetLen { len, is_zeroed: true });
     }
 
     /// Zeros, as far as the file reaches.
@@ -73,8 +86,8 @@ impl Image {
     pub(super) fn sync(&mut self) {
         for change in std::mem::take(&mut self.unsynced) {
             match change {
-                Change::Write { offset, bytes } => put(&mut self.durable, offset, &bytes),
-                Change::SetLen(len) => self.durable.resize(len, 0),
+                Change::Write { offset, bytes } => self.put_durable(offset, &bytes),
+                Change::SetLen { len, is_zeroed } => self.set_durable_len(len, is_zeroed),
                 Change::PunchHole(range) => clear(&mut self.durable, &range),
             }
         }
@@ -84,9 +97,46 @@ impl Image {
     ///
     /// KERNEL: a failed flush marks pages clean; the next fsync(2) succeeds without them. The
     /// length and the holes are matters of the file system's journal: they stay in there, or all is
-    /// over.
+    /// over. But the zeros of a block that is cut, or lies in a hole with a part, are written
+    /// through the page cache (ext4, XFS): they are lost as writes are.
     pub(super) fn lose_unsynced(&mut self) {
-        self.unsynced.retain(|change| !matches!(change, Change::Write { .. }));
+        self.unsynced.retain_mut(|change| match change {
+            Change::Write { .. } => false,
+            Change::SetLen { len, is_zeroed } => {
+                *is_zeroed &= len.is_multiple_of(BLOCK_BYTES);
+                true
+            }
+            Change::PunchHole(hole) => {
+                let start = hole.start.next_multiple_of(BLOCK_BYTES);
+                *hole = start..(hole.end / BLOCK_BYTES * BLOCK_BYTES).max(start);
+                true
+            }
+        });
+    }
+
+    fn put_durable(&mut self, offset: usize, bytes: &[u8]) {
+        let end = offset + bytes.len();
+        if self.durable.len() < end {
+            self.set_durable_len(end, true);
+        }
+        put(&mut self.durable, offset, bytes);
+    }
+
+    fn set_durable_len(&mut self, len: usize, is_zeroed: bool) {
+        let before = self.durable.len();
+        if before < len {
+            let beyond = self.remains.split_off(self.remains.len().min(len - before));
+            self.durable.append(&mut self.remains);
+            self.remains = beyond;
+        } else if is_zeroed {
+            self.remains.clear();
+        } else {
+            let mut cut_off = self.durable.split_off(len);
+            cut_off.append(&mut self.remains);
+            cut_off.truncate(len.next_multiple_of(BLOCK_BYTES) - len);
+            self.remains = cut_off;
+        }
+        self.durable.resize(len, 0);
     }
 
     /// What a crash leaves becomes all there is.
@@ -96,13 +146,13 @@ impl Image {
                 Change::Write { offset, bytes } => {
                     for (at, sector) in sectors(offset, &bytes) {
                         if seed.coin() {
-                            put(&mut self.durable, at, sector);
+                            self.put_durable(at, sector);
                         }
                     }
                 }
-                Change::SetLen(len) => {
+                Change::SetLen { len, is_zeroed } => {
                     if seed.coin() {
-                        self.durable.resize(len, 0);
+                        self.set_durable_len(len, is_zeroed);
                     }
                 }
                 Change::PunchHole(range) => {
@@ -181,6 +231,19 @@ mod tests {
         image.crash(&mut Seed::new(1));
         assert_eq!(image.live()[..512], [1; 512]);
         assert_eq!(image.live()[512..], [0; 88], "a length is not lost");
+    }
+
+    #[test]
+    fn what_was_cut_off_inside_a_block_may_come_back() {
+        let mut image = Image::durable(vec![1; 2 * BLOCK_BYTES]);
+        image.set_len(600);
+        image.lose_unsynced();
+        image.sync();
+        assert_eq!(image.durable_bytes().len(), 600);
+        image.set_len(BLOCK_BYTES + 1);
+        image.sync();
+        assert_eq!(image.durable_bytes()[600..BLOCK_BYTES], [1; BLOCK_BYTES - 600]);
+        assert_eq!(image.durable_bytes()[BLOCK_BYTES..], [0], "a whole block is gone");
     }
 
     #[test]
