@@ -13,6 +13,9 @@ const SEEDS: std::ops::RangeInclusive<u64> = 1..=32;
 /// How many cases a property test tries; proptest's own default is 256.
 const PROPERTY_CASES: &str = "4096";
 
+/// How often the power fails on each file system.
+const POWER_CUTS: &str = "20";
+
 /// Runs every test under optimisation, those marked `#[ignore]` (which are the long ones) too, then
 /// the whole cache simulated, the simulated ones under many seeds, then the mutants.
 pub(crate) fn run(root: &Path) -> Result<(), Failure> {
@@ -21,6 +24,7 @@ pub(crate) fn run(root: &Path) -> Result<(), Failure> {
         Step::cargo("all tests, the long ones too", &every)
             .arguments(&["--", "--include-ignored"])
             .environment("PROPTEST_CASES", PROPERTY_CASES)
+            .environment("UNHERD_POWER_CUTS", POWER_CUTS)
             .run_tests(root)?,
         suite::simulate(root)?,
     ];

@@ -28,6 +28,7 @@ mod page_mut;
 mod page_sizes;
 mod peek;
 mod policy;
+mod power;
 mod read_uncached;
 mod readahead;
 mod scene;

@@ -221,7 +221,19 @@ fn the_real_disk_reserves_and_gives_back() {
     assert!(std::fs::read(&path).unwrap() == expected);
 }
 
-/// A mount of its own for the calling thread and those that it starts; gone with them.
+/// What this thread mounts from now on nobody else sees, except its children, and is gone with it.
+/// False without root.
+#[expect(unsafe_code, reason = "unshare, mount")]
+pub(crate) fn own_mounts() -> bool {
+    // SAFETY: no pointers.
+    let alone = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0;
+    let private = libc::MS_REC | libc::MS_PRIVATE;
+    let (null, root) = (std::ptr::null(), c"/".as_ptr());
+    // SAFETY: strings that end with zero, or none where the kernel needs none.
+    alone && unsafe { libc::mount(null, root, null, private, null.cast()) } == 0
+}
+
+/// A file system for the calling thread alone.
 #[expect(unsafe_code, reason = "mount")]
 fn mount_small_disk(dir: &std::path::Path) -> bool {
     use std::ffi::CString;
@@ -229,14 +241,8 @@ fn mount_small_disk(dir: &std::path::Path) -> bool {
 
     let dir = CString::new(dir.as_os_str().as_bytes()).unwrap();
     let (tmpfs, options) = (c"tmpfs".as_ptr(), c"size=1M".as_ptr().cast());
-    // SAFETY: no pointers.
-    let alone = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0;
-    let private = libc::MS_REC | libc::MS_PRIVATE;
-    let (null, root) = (std::ptr::null(), c"/".as_ptr());
-    // SAFETY: strings that end with zero, or none where the kernel needs none.
-    let hidden = alone && unsafe { libc::mount(null, root, null, private, null.cast()) } == 0;
     // SAFETY: strings that end with zero.
-    hidden && unsafe { libc::mount(tmpfs, dir.as_ptr(), tmpfs, 0, options) } == 0
+    own_mounts() && unsafe { libc::mount(tmpfs, dir.as_ptr(), tmpfs, 0, options) } == 0
 }
 
 /// On a real file system of 1 MiB.
