@@ -9,6 +9,7 @@
 //! | a file | its transfers |
 //! |---|---|
 //! | open for direct I/O | are asked not to block |
+//! | the same, on XFS | reads are asked; writes may block |
 //! | the same, on a file system that knows no `RWF_NOWAIT` | workers make them |
 //! | the same, on overlayfs, which does not know it either, but passes direct AIO on | may block |
 //! | of the page cache | workers make them: they would always block |
@@ -71,6 +72,10 @@ const _: () = assert!(size_of::<ControlBlock>() == 64 && size_of::<Event>() == 3
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Manner {
     NotBlocking,
+    /// KERNEL: 6.18, XFS has a write that must not block come back if the file's time changes, so
+    /// nearly each one at random does. Without that question the caller blocks for the file
+    /// system's locks and its log, but not for the data.
+    WritesBlocking,
     Blocking,
     ByWorkers,
 }
@@ -78,16 +83,23 @@ enum Manner {
 impl Manner {
     fn of(fd: BorrowedFd<'_>) -> Self {
         let is_direct = fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::DIRECT));
-        let is_overlay = || fstatfs(fd).is_ok_and(|stat| stat.f_type as u64 == OVERLAYFS_MAGIC);
-        match is_direct {
-            true if is_overlay() => Self::Blocking,
-            true => Self::NotBlocking,
-            false => Self::ByWorkers,
+        if !is_direct {
+            return Self::ByWorkers;
         }
+        match fstatfs(fd).map_or(0, |stat| stat.f_type as u64) {
+            OVERLAYFS_MAGIC => Self::Blocking,
+            XFS_MAGIC => Self::WritesBlocking,
+            _ => Self::NotBlocking,
+        }
+    }
+
+    fn may_block(self, direction: Direction) -> bool {
+        self == Self::Blocking || self == Self::WritesBlocking && direction == Direction::Write
     }
 }
 
 const OVERLAYFS_MAGIC: u64 = 0x794c_7630;
+const XFS_MAGIC: u64 = 0x5846_5342;
 
 /// How many files' manners are remembered. Those of closed files are among them.
 const FILES_MAX: usize = 4096;
@@ -229,7 +241,7 @@ impl Driver for Aio {
             len: len as u64,
             offset: transfer.offset as i64,
             // KERNEL: 4.13.
-            rw_flags: if manner == Manner::NotBlocking { libc::RWF_NOWAIT } else { 0 },
+            rw_flags: if manner.may_block(transfer.direction) { 0 } else { libc::RWF_NOWAIT },
             ..ControlBlock::default()
         };
         self.pushed.push_back((block, Some(transfer.file)));
