@@ -373,14 +373,13 @@ pub enum Error {
         /// The cache's page size.
         page_bytes: usize,
     },
-    /// A flush failed after pages that it should have made durable had left the cache, or after
-    /// [`File::set_len`](crate::File::set_len) had cut the file, or
-    /// [`File::punch_hole`](crate::File::punch_hole) changed it (the rest of a block there is
-    /// zeroed by the file system, and the cache cannot do it again): what the file holds on stable
-    /// storage is not known any more. Every `sync_all` and `write_back` says
-    /// so, until the file's last handle is dropped; [`File::close`](crate::File::close) does not
-    /// end it. If none has said so by then, the next handle for writing does, once; so it does of
-    /// several losses that none has reported.
+    /// A flush failed, and the cache cannot write again what it should have made durable: pages
+    /// that have left the cache, or zeros of the file system. It zeroes the rest of a block where
+    /// [`File::set_len`](crate::File::set_len) cuts a file or makes it longer, and around pages
+    /// that are smaller than a block. What the file holds on stable storage is not known any more.
+    /// Every `sync_all` and `write_back` says so, until the file's last handle is dropped;
+    /// [`File::close`](crate::File::close) does not end it. If none has said so by then, the next
+    /// handle for writing does, once; so it does of several losses that none has reported.
     LostDurability {
         /// The file.
         file: Arc<Path>,
@@ -665,8 +664,8 @@ impl fmt::Display for Error {
             ),
             Self::LostDurability { file } => write!(
                 f,
-                "{} has lost writes: a flush failed after pages had left the cache, or after a cut \
-                 or a hole; restore the file",
+                "{} has lost writes: a flush failed for what the cache cannot write again; restore \
+                 the file",
                 file.display()
             ),
             Self::LostWrites { file, pages, offset, errno } => write!(

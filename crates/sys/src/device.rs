@@ -79,6 +79,9 @@ pub struct Opened {
     pub len_bytes: u64,
     /// The largest length that the file system lets it have, in bytes; of a block device, its size.
     pub len_bytes_max: u64,
+    /// A block of the file system, in bytes. Where a file is cut or grows inside of one, or a part
+    /// of a new one is written, the file system zeroes the rest, by a write of its own.
+    pub block_bytes: u64,
     /// Whether the file is open for direct I/O. That bypasses the kernel's page cache as far as the
     /// file system keeps to it: some take the flag and cache all the same (ZFS before 2.3,
     /// some network and FUSE file systems), some fall back for single transfers (ext4 for

@@ -165,7 +165,17 @@ impl DirectDevice {
             _ => (Identity { device: stat.st_dev, inode: stat.st_ino }, len_bytes_max(fd)),
         };
         let (file, direct) = (DeviceFile(u32::MAX), direct.is_some());
-        Ok(Opened { file, identity, alignment, len_bytes, len_bytes_max, direct, is_new: false })
+        let block_bytes = (fstatfs(fd)?.f_bsize as u64).max(1);
+        Ok(Opened {
+            file,
+            identity,
+            alignment,
+            len_bytes,
+            len_bytes_max,
+            block_bytes,
+            direct,
+            is_new: false,
+        })
     }
 
     /// Makes a file, and gives it its name when it is known to do. `None` if it has to be opened by

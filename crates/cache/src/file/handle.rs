@@ -365,7 +365,8 @@ impl File {
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::FileTooLarge`],
-    /// [`Error::WouldDeadlock`]; the [errors](File#errors) of all writes. The length is as it was.
+    /// [`Error::WouldDeadlock`]; the [errors](File#errors) of all writes. The length is as it was;
+    /// if the device has failed, it may have done a part.
     pub fn set_len(&self, len_bytes: u64) -> Result<(), Error> {
         self.check_write()?;
         self.core().check_range(&self.file, len_bytes, 0)?;

@@ -26,6 +26,8 @@ impl Core {
         self.write_zeros(file, cut..len.min(before))?;
         let tail = (len % page_bytes) as usize;
         let is_cut = len < before;
+        // The rest of the block there is the file system's.
+        let zeroes = !len.min(before).is_multiple_of(file.block_bytes);
         // There is no way back once the device has cut the file: have the frame first. But not
         // before the writers are out, who may want it more.
         let last = PageNo(len / page_bytes);
@@ -42,15 +44,17 @@ impl Core {
             if resized.is_ok() {
                 file.set_len(len);
                 let mut durability = file.durability.lock();
-                // Of an empty file nothing is left that could come back.
-                if is_cut && len > 0 {
+                if zeroes {
                     durability.note_zeroed(began);
                 } else {
                     durability.note_resize();
                 }
                 durability.device_len = DeviceLen::new(len);
             } else {
-                file.durability.lock().device_len = before;
+                let mut durability = file.durability.lock();
+                durability.device_len = before;
+                // The file system may have done a part of it.
+                durability.note_zeroed(began);
             }
             match copy {
                 Some(copy) if resized.is_ok() => {

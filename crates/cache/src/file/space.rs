@@ -158,8 +158,14 @@ impl File {
         }
         let (start, began) = (bytes.start, file.durability.lock().period());
         let punched = device.punch_hole(device_file, bytes);
+        let mut durability = file.durability.lock();
         // Also where it has failed: some of it may have been done.
-        file.durability.lock().note_zeroed(began);
+        durability.note_resize();
+        // No journal has it.
+        if file.is_block_device() {
+            durability.note_zeroed(began);
+        }
+        drop(durability);
         punched.map_err(|errno| file.io_error(Operation::PunchHole, start, errno))
     }
 
@@ -168,6 +174,7 @@ impl File {
         let (device, device_file, end) = (&core.io.device, file.device_file, range.end);
         let failed = |operation| move |errno| file.io_error(operation, range.start, errno);
         let before = device.len(device_file).map_err(failed(Operation::Len))?;
+        let began = file.durability.lock().period();
         // Whole pages are written.
         let from = range.start - range.start % core.memory().page_bytes() as u64;
         let allocated = device.allocate(device_file, from..end);
@@ -177,6 +184,9 @@ impl File {
         let padding = added.filter(|_| device.set_len(device_file, before).is_err());
         let mut durability = file.durability.lock();
         durability.note_resize();
+        if before < end && !before.is_multiple_of(file.block_bytes) {
+            durability.note_zeroed(began);
+        }
         if padding.is_some() {
             durability.device_len.failed(before..end, padding);
         }

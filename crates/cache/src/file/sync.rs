@@ -31,8 +31,9 @@ impl File {
     /// say whether it is of that kind.)
     ///
     /// After a flush that failed, all pages that were written since the last good one count as
-    /// dirty again, and the next call writes them again; had one left the cache by then, or was the
-    /// file cut or a hole punched since, the error is [`Error::LostDurability`].
+    /// dirty again, and the next call writes them again. The error is [`Error::LostDurability`] if
+    /// a page has left the cache by then, if [`File::set_len`] has changed a length inside a block
+    /// of the file system since, or if pages are smaller than its blocks.
     ///
     /// [`Error::Held`] if pages are held back
     /// ([`PageMut::hold_until`](crate::PageMut::hold_until)): all others are durable.

@@ -14,9 +14,11 @@
 //! every write since the last success counts as lost. The pages that are at rest then are dirty at
 //! once; one that is being changed, or written, is when it comes to rest. A flush may have
 //! succeeded by then, which says nothing about it. Where such a page has left the cache, it cannot
-//! be written again: the file has lost durability for good. So it has where the file was cut, or a
-//! hole was punched: the rest of a block there is zeroed by the file system, through the kernel's
-//! page cache, and is lost as a write is. (How large its blocks are is not known.)
+//! be written again: the file has lost durability for good.
+//!
+//! What the file system zeroes cannot be written again either: the rest of a block where a file is
+//! cut or grows, and around a page that is smaller than a block. It does that through the kernel's
+//! page cache or with the write itself, and forgets it in a failed flush as well.
 //!
 //! Errors are counted, and each handle remembers how many it has seen: so each reports each error
 //! once. A handle that is opened later begins where the others are; but if none of them has
@@ -47,8 +49,10 @@ pub(crate) struct Durability {
     intact: u64,
     broken: u64,
     /// The latest period of what the cache cannot write again, since the last success: an unstable
-    /// page that left it, or zeros that the file system writes.
+    /// page that left it, or zeros of the file system.
     evicted: Option<u64>,
+    /// Whether pages are smaller than a block.
+    is_below_block: bool,
     lost: bool,
     /// Whether a handle has reported that.
     lost_told: bool,
@@ -138,7 +142,12 @@ impl Durability {
         self.note_change();
     }
 
-    /// The file was cut or a hole was punched, in a call to the device that was begun in the period
+    /// Says whether pages are smaller than a block of the file system.
+    pub(crate) fn with_pages_below_block(self, is_below_block: bool) -> Self {
+        Self { is_below_block, ..self }
+    }
+
+    /// The file system has zeroed the rest of a block, in a call that was begun in the period
     /// `began`.
     pub(crate) fn note_zeroed(&mut self, began: u64) {
         self.note_resize();
@@ -195,7 +204,7 @@ impl Durability {
         self.broken = self.period;
         self.period += 1;
         self.note_change();
-        self.lost |= self.evicted.is_some();
+        self.lost |= self.evicted.is_some() || self.is_below_block;
         self.record(error);
     }
 
@@ -376,6 +385,17 @@ mod tests {
         let flush = file.begin_flush();
         file.flush_succeeded(flush);
         assert!(!file.report_lost(), "it came after the flush that failed");
+    }
+
+    #[test]
+    fn a_failed_flush_is_final_for_pages_below_a_block() {
+        for is_below in [false, true] {
+            let file = Durability::new(0, CarriedOver::default());
+            let mut file = file.with_pages_below_block(is_below);
+            file.begin_flush();
+            file.flush_failed(Error::TooManyFiles);
+            assert_eq!(file.report_lost(), is_below);
+        }
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub(crate) struct FileState {
     pub(crate) direct: bool,
     /// The largest length that its file system lets it have.
     pub(crate) len_max: u64,
+    /// A block of its file system.
+    pub(crate) block_bytes: u64,
     /// All pages pass it on their way to the device and back.
     pub(crate) hook: Option<Hook>,
     /// The length is a multiple of this, which is a power of two: of a file with a hook, a page.
@@ -71,6 +73,10 @@ impl Drop for FileState {
 }
 
 impl FileState {
+    pub(crate) fn is_block_device(&self) -> bool {
+        self.identity.inode == 0
+    }
+
     #[inline]
     pub(crate) fn key(&self, page: PageNo) -> PageKey {
         PageKey { file: self.id, page }

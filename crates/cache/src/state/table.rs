@@ -193,7 +193,9 @@ impl Files {
         let left = options.write.then(|| table.carried_over.remove(&opened.identity)).flatten();
         let left = left.filter(|(by, _)| !opened.is_new || by.0 > known.0);
         let carried_over = left.map_or_else(CarriedOver::default, |(_, carried_over)| carried_over);
-        let durability = Durability::new(opened.len_bytes, carried_over);
+        let is_below_block = (pages.memory().page_bytes() as u64) < opened.block_bytes;
+        let durability =
+            Durability::new(opened.len_bytes, carried_over).with_pages_below_block(is_below_block);
         let id = FileId(table.opened);
         let hook = options.hook.clone();
         let file = FileState {
@@ -207,6 +209,7 @@ impl Files {
             writable: options.write,
             direct: opened.direct,
             len_max: opened.len_bytes_max,
+            block_bytes: opened.block_bytes,
             len_unit: if hook.is_some() { pages.memory().page_bytes() as u64 } else { 1 },
             hook,
             len: AtomicU64::new(0),

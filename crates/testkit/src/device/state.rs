@@ -14,7 +14,7 @@ use unherd_sys::{
 
 use super::Counts;
 use super::faults::{FaultPlan, Tally};
-use super::image::Image;
+use super::image::{BLOCK_BYTES, Image};
 use crate::Seed;
 
 /// The device number of the simulated files ("unherd" in ASCII).
@@ -232,7 +232,17 @@ impl State {
         let identity = Identity { device, inode: inode as u64 + 1 };
         let len_bytes = self.files[inode].image.live().len() as u64;
         let len_bytes_max = FILE_BYTES_MAX;
-        Ok(Opened { file, identity, alignment, len_bytes, len_bytes_max, direct, is_new })
+        let block_bytes = BLOCK_BYTES as u64;
+        Ok(Opened {
+            file,
+            identity,
+            alignment,
+            len_bytes,
+            len_bytes_max,
+            block_bytes,
+            direct,
+            is_new,
+        })
     }
 
     pub(super) fn try_lock(&mut self, file: DeviceFile, exclusive: bool) -> Result<bool, Errno> {

@@ -122,27 +122,35 @@ impl Contents {
         }
     }
 
-    fn check(&self, file: u64, bytes: &[u8], page_bytes: usize, refused: bool) -> Option<String> {
+    /// Gives how many sectors were synced and are there; or what is wrong.
+    fn check(
+        &self,
+        file: u64,
+        bytes: &[u8],
+        page_bytes: usize,
+        refused: bool,
+    ) -> Result<usize, String> {
         let len = bytes.len();
         let [least, most] = [self.on_disk.start(), self.on_disk.end()];
         let most = (*most as usize * SECTOR_BYTES).next_multiple_of(page_bytes);
         if len < *least as usize * SECTOR_BYTES || len > most {
-            return Some(format!("file {file}: {len} bytes, may be {:?} sectors", self.on_disk));
+            return Err(format!("file {file}: {len} bytes, may be {:?} sectors", self.on_disk));
         }
-        let zeros = BTreeSet::from([0]);
+        let mut synced = 0;
+        let zeros = Sector { cached: [0].into(), on_disk: [0].into() };
         for (at, found) in bytes.chunks(SECTOR_BYTES).enumerate() {
-            let may_be = self.sectors.get(at).map_or(&zeros, |sector| &sector.on_disk);
-            let mut is_known = may_be
+            let Sector { cached, on_disk } = self.sectors.get(at).unwrap_or(&zeros);
+            let is_known = on_disk
                 .iter()
                 .any(|&version| sector(file, at as u64, version)[..found.len()] == *found);
             // Of what was not synced the file system promises nothing where the disk has refused.
-            is_known |= refused && may_be.len() > 1;
-            if !is_known {
+            if !(is_known || refused && cached != on_disk) {
                 let found = found.get(..32).map(version);
-                return Some(format!("file {file}, sector {at}: {found:?}, may be {may_be:?}"));
+                return Err(format!("file {file}, sector {at}: {found:?}, may be {on_disk:?}"));
             }
+            synced += usize::from(on_disk.len() == 1 && !on_disk.contains(&0));
         }
-        None
+        Ok(synced)
     }
 }
 
@@ -152,8 +160,6 @@ pub(super) struct Expected {
     files: Vec<Contents>,
     /// The log's first bytes, which are durable.
     log_bytes: u64,
-    /// How many syncs had ended.
-    syncs: usize,
     page_bytes: usize,
     refused: bool,
 }
@@ -164,12 +170,9 @@ impl Expected {
         let empty =
             Contents { is_there: false, sectors: Vec::new(), cached: 0..=0, on_disk: 0..=0 };
         let mut files = vec![empty; FILES as usize];
-        let (mut log_bytes, mut syncs) = (0, 0);
+        let mut log_bytes = 0;
         for (nth, step) in steps.iter().enumerate() {
             let was_told = nth < ended;
-            if was_told && step.act == Act::Sync && step.stage == Stage::Done {
-                syncs += 1;
-            }
             if step.file == LOG {
                 if was_told && step.act == Act::Sync {
                     log_bytes = log_bytes.max(step.to);
@@ -178,20 +181,19 @@ impl Expected {
                 files[step.file as usize].step(step, (page_bytes / SECTOR_BYTES) as u64);
             }
         }
-        Self { files, log_bytes, syncs, page_bytes, refused }
+        Self { files, log_bytes, page_bytes, refused }
     }
 
-    /// Compares the files in `dir` with it. Gives how many syncs had ended; or what is wrong.
+    /// Compares the files in `dir` with it. Gives how many sectors were synced
+    /// and are there; or what is wrong.
     pub(super) fn check(&self, dir: &Path) -> Result<usize, String> {
         let read = |file: u64| {
             let path = dir.join(file.to_string());
             std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))
         };
+        let mut synced = 0;
         for (file, contents) in (0..).zip(&self.files).filter(|(_, contents)| contents.is_there) {
-            let bytes = read(file)?;
-            if let Some(difference) = contents.check(file, &bytes, self.page_bytes, self.refused) {
-                return Err(difference);
-            }
+            synced += contents.check(file, &read(file)?, self.page_bytes, self.refused)?;
         }
         if self.log_bytes > 0 {
             let bytes = read(LOG)?;
@@ -203,6 +205,6 @@ impl Expected {
                 return Err(format!("the log: byte {at} of {}", self.log_bytes));
             }
         }
-        Ok(self.syncs)
+        Ok(synced)
     }
 }

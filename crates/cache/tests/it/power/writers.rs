@@ -5,9 +5,9 @@
 //! the thread; version 0 are zeros.
 
 use std::fs::File as LogFile;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use unherd_cache::{Cache, Error, File, Io};
 use unherd_sys::DirectDevice;
@@ -133,8 +133,10 @@ impl Setup {
             .args(["--exact", "power::child_that_writes_until_it_is_killed", "--nocapture"])
             .env("UNHERD_POWER_DIR", dir)
             .env("UNHERD_POWER_LOG", log)
-            .env("UNHERD_POWER_NAME", self.name())
-            .env("UNHERD_POWER_SEED", seed.to_string());
+            .env("UNHERD_POWER_SETUP", self.name())
+            .env("UNHERD_POWER_SEED", seed.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null());
         command
     }
 
@@ -306,11 +308,16 @@ fn append(steps: &Steps, log: &File, end: &Mutex<u64>, mut seed: Seed) {
 /// Writes for ever, if this is the process that a test has started for that.
 pub(super) fn run_if_asked() {
     let Ok(dir) = std::env::var("UNHERD_POWER_DIR") else { return };
+    // The pipe ends with the test, be it killed.
+    thread::spawn(|| {
+        let _ = std::io::stdin().read(&mut [0]);
+        std::process::exit(1);
+    });
     let told = |name: &str| std::env::var(name).unwrap();
     let log = LogFile::options().append(true).open(told("UNHERD_POWER_LOG")).unwrap();
     let steps = Steps { log, dir: PathBuf::from(dir) };
     let mut seed = Seed::new(told("UNHERD_POWER_SEED").parse().unwrap());
-    let name = told("UNHERD_POWER_NAME");
+    let name = told("UNHERD_POWER_SETUP");
     let setup = Setup::ALL.into_iter().find(|setup| setup.name() == name).unwrap();
     let cache = setup.cache();
     let log = steps.open(&cache, LOG).unwrap();
