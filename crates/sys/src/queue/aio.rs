@@ -72,8 +72,8 @@ const _: () = assert!(size_of::<ControlBlock>() == 64 && size_of::<Event>() == 3
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Manner {
     NotBlocking,
-    /// KERNEL: 6.18, XFS has a write that must not block come back if the file's time changes, so
-    /// nearly each one at random does. Without that question the caller blocks for the file
+    /// KERNEL: 6.0 (66fa3cedf16a), XFS refuses a write that must not block where it would change
+    /// the file's times, and so nearly each one at random. One that may block does so for the file
     /// system's locks and its log, but not for the data.
     WritesBlocking,
     Blocking,
