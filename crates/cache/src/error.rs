@@ -646,9 +646,10 @@ impl fmt::Display for Error {
                         "; its directory must exist, and unless it is opened with \
                          `write(true).create(true)` the file too"
                     }
-                    Errno::ACCESS | Errno::PERM | Errno::ROFS => {
+                    Errno::ACCESS | Errno::PERM => {
                         "; look at its mode and its directories'; to read it need only be readable"
                     }
+                    Errno::ROFS => "; to write it, mount its file system for writing",
                     Errno::BADF => {
                         "; it must be open for reading, and for writing as well to write"
                     }

@@ -104,7 +104,7 @@ impl Record {
 }
 
 /// The cache that writes.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Setup {
     pub(super) page_bytes: usize,
     way: Way,
@@ -128,20 +128,17 @@ impl Setup {
 
     /// The process that writes files in `dir`, and its steps to `log`.
     pub(super) fn command(self, dir: &Path, log: &Path, seed: u64) -> Command {
+        let nth = Self::ALL.iter().position(|setup| *setup == self).unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
             .args(["--exact", "power::child_that_writes_until_it_is_killed", "--nocapture"])
             .env("UNHERD_POWER_DIR", dir)
             .env("UNHERD_POWER_LOG", log)
-            .env("UNHERD_POWER_SETUP", self.name())
+            .env("UNHERD_POWER_SETUP", nth.to_string())
             .env("UNHERD_POWER_SEED", seed.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::null());
         command
-    }
-
-    fn name(self) -> String {
-        format!("{self:?}").replace(',', "")
     }
 
     fn cache(self) -> Cache {
@@ -191,7 +188,7 @@ pub(super) fn version(sector: &[u8]) -> u64 {
 
 /// The byte of the log at a place.
 pub(super) fn log_byte(at: u64) -> u8 {
-    Seed::new(at / 64).next_u64().to_le_bytes()[at as usize % 8] | 1
+    Seed::new(at / 8).next_u64().to_le_bytes()[at as usize % 8] | 1
 }
 
 struct Steps {
@@ -317,9 +314,8 @@ pub(super) fn run_if_asked() {
     let log = LogFile::options().append(true).open(told("UNHERD_POWER_LOG")).unwrap();
     let steps = Steps { log, dir: PathBuf::from(dir) };
     let mut seed = Seed::new(told("UNHERD_POWER_SEED").parse().unwrap());
-    let name = told("UNHERD_POWER_SETUP");
-    let setup = Setup::ALL.into_iter().find(|setup| setup.name() == name).unwrap();
-    let cache = setup.cache();
+    let setup: usize = told("UNHERD_POWER_SETUP").parse().unwrap();
+    let cache = Setup::ALL[setup].cache();
     let log = steps.open(&cache, LOG).unwrap();
     let end = Mutex::new(0);
     thread::scope(|scope| {
