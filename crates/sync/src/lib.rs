@@ -17,9 +17,9 @@
 //!
 //! What it does not promise: fairness among different keys, priorities, use from a signal handler,
 //! or sharing between processes. After fork(2) the child has the memory but not the other threads:
-//! it may use tables that it makes itself, and those in which no other thread was inside a call;
-//! it must not register or print reasons if another thread may have been doing so. Its ledger
-//! begins with its parent's counts.
+//! it may use tables that it makes itself, and those in which no other thread was inside a call
+//! (all locks together have one table); it must not register or print reasons if another thread may
+//! have been doing so. Its ledger begins with its parent's counts.
 //!
 //! A thread waits for a page, and another one brings it:
 //!

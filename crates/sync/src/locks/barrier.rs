@@ -30,7 +30,7 @@ use unherd_sys::Deadline;
 use unherd_sys::primitives::{AtomicU64, Ordering};
 
 use super::looks::Looks;
-use super::table::{Address, locks};
+use super::table::{Address, Kind, locks};
 use crate::{Tag, TimedOut, Token, Verdict, Wait};
 
 const GENERATION_SHIFT: u32 = 32;
@@ -105,7 +105,7 @@ impl Barrier {
         let mine = generation(before);
         if is_last(before) {
             let of_mine = |tag: Tag| if tag.0 == mine { Verdict::Wake } else { Verdict::Skip };
-            locks().wake_where(&Address::of(self), of_mine, Token(0));
+            locks().wake_where(&Address::of(Kind::Barrier, self), of_mine, Token(0));
             return Ok(true);
         }
         // ORDER[BARRIER]: Acquire; pairs with the AcqRel above.
@@ -113,7 +113,7 @@ impl Barrier {
         let mut looks = Looks::NONE;
         while !is_over() && looks.again() {}
         let how = Wait::new(locks().barrier).tag(Tag(mine)).deadline(deadline);
-        let ended = locks().wait_until(&Address::of(self), is_over, how);
+        let ended = locks().wait_until(&Address::of(Kind::Barrier, self), is_over, how);
         if ended.is_ok() || self.take_back(mine).is_err() { Ok(false) } else { Err(TimedOut) }
     }
 

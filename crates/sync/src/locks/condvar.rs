@@ -7,7 +7,8 @@
 //!
 //! - **V1** All that wait for a condition variable at a time have unlocked the same mutex. `mutex`
 //!   is written under the bucket lock, by a waiter that comes to an empty queue; the others check.
-//!   So while anybody is queued it points to a mutex that is alive: that waiter borrows it.
+//!   So while anybody is queued it points to a mutex that is alive: that waiter borrows it. Nobody
+//!   is queued that does not, as no task waits here (`Kind`).
 //! - **V2** Who reads `mutex` without the lock has a guess. It is followed under the lock of the
 //!   condition variable's bucket, with a waiter there, and if it is still the same.
 //! - **V3** Waiters are moved to a mutex under the lock of its bucket, after PARKED was set there
@@ -34,7 +35,7 @@ use unherd_sys::primitives::{AtomicPtr, Ordering};
 
 #[cfg(not(loom))]
 use super::mutex::MutexGuard;
-use super::table::{Address, locks};
+use super::table::{Address, Kind, locks};
 use super::word_mutex::ByteMutex;
 use crate::wait_table::resume_unless_unwinding;
 use crate::{Outcome, TimedOut, Token, Wait};
@@ -104,11 +105,32 @@ impl Condvar {
         }
     }
 
+    /// As [`Condvar::wait_while`], until `deadline` at most. The mutex is locked again in any case,
+    /// and that has no deadline: it takes as long as others hold the mutex.
+    ///
+    /// # Errors
+    /// [`TimedOut`] if the condition is true after the deadline.
+    #[cfg(not(loom))]
+    pub fn wait_while_until<T: ?Sized, const B: u32>(
+        &self,
+        guard: &mut MutexGuard<'_, T, B>,
+        mut condition: impl FnMut(&mut T) -> bool,
+        deadline: Deadline,
+    ) -> Result<(), TimedOut> {
+        while condition(guard) {
+            if self.wait_until(guard, deadline).is_err() {
+                return if condition(guard) { Err(TimedOut) } else { Ok(()) };
+            }
+        }
+        Ok(())
+    }
+
     /// As [`Condvar::wait`], until `deadline` at most. The mutex is locked again in any case, and
     /// that has no deadline: it takes as long as others hold the mutex.
     ///
     /// # Errors
-    /// [`TimedOut`] if no notification had found the thread by the deadline.
+    /// [`TimedOut`] if no notification had found the thread by the deadline. One that had, while
+    /// the mutex was held, is this thread's also if it gets the mutex after the deadline.
     #[cfg(not(loom))]
     pub fn wait_until<T: ?Sized, const B: u32>(
         &self,
@@ -142,15 +164,18 @@ impl Condvar {
         // SAFETY: the caller holds it.
         let unlock = || unsafe { mutex.unlock(barging) };
         let unlock = || panic = catch_unwind(AssertUnwindSafe(unlock)).err();
+        let (here, mut was_moved) = (Address::of(Kind::Condvar, self), false);
+        // One that was moved is notified: nobody else was, in its place.
+        let timed_out = |key: &Address, _| was_moved = *key != here;
         let how = Wait::new(locks.condvar).deadline(deadline);
-        let outcome = locks.wait_with(&Address::of(self), validate, unlock, |_, _| {}, how);
+        let outcome = locks.wait_with(&here, validate, unlock, timed_out, how);
         assert!(outcome != Outcome::Invalid, "others wait for this condvar with another mutex");
         let token = if let Outcome::Woken(token) = outcome { token } else { Token(0) };
         mutex.lock_woken(token, barging);
         if let Some(panic) = panic {
             resume_unless_unwinding(panic);
         }
-        if outcome == Outcome::TimedOut { Err(TimedOut) } else { Ok(()) }
+        if outcome == Outcome::TimedOut && !was_moved { Err(TimedOut) } else { Ok(()) }
     }
 
     /// Notifies the thread that has waited longest; says whether there was one.
@@ -175,7 +200,7 @@ impl Condvar {
     }
 
     fn notify_slow(&self, mut mutex: *mut ByteMutex, n: usize) -> usize {
-        let (locks, from) = (locks(), Address::of(self));
+        let (locks, from) = (locks(), Address::of(Kind::Condvar, self));
         let mut is_free = false;
         loop {
             let guess = mutex;
@@ -189,7 +214,8 @@ impl Condvar {
                 let is_held = unsafe { &*mutex }.expect_waiters(is_free && move_n > 0);
                 is_held != is_free
             };
-            let done = locks.requeue_if(&from, &Address::of(guess), wake_n, move_n, validate);
+            let done =
+                locks.requeue_if(&from, &Address::of(Kind::Mutex, guess), wake_n, move_n, validate);
             match done {
                 Some(done) => return done.woken.total() + done.moved,
                 // It was locked or unlocked meanwhile.

@@ -26,7 +26,7 @@
 use unherd_sys::Deadline;
 use unherd_sys::primitives::{AtomicU32, Ordering, fence, fence_after_rmw};
 
-use super::table::{Address, locks};
+use super::table::{Address, Kind, locks};
 use crate::{Outcome, TimedOut, Token, Wait};
 
 const LISTENED: u32 = 1;
@@ -112,7 +112,8 @@ impl EventCount {
     /// [`TimedOut`] if no notification had come by then.
     pub fn wait_until(&self, epoch: Epoch, deadline: Deadline) -> Result<(), TimedOut> {
         let how = Wait::new(locks().event).deadline(deadline);
-        let outcome = locks().wait(&Address::of(self), || self.is_still(epoch), how);
+        let outcome =
+            locks().wait(&Address::of(Kind::EventCount, self), || self.is_still(epoch), how);
         if outcome == Outcome::TimedOut { Err(TimedOut) } else { Ok(()) }
     }
 
@@ -122,7 +123,8 @@ impl EventCount {
     pub async fn wait_async(&self, epoch: Epoch) {
         let how = Wait::new(locks().event);
         let is_still = || self.is_still(epoch);
-        let _notified = locks().wait_async(&Address::of(self), is_still, how).await;
+        let _notified =
+            locks().wait_async(&Address::of(Kind::EventCount, self), is_still, how).await;
     }
 
     /// Notifies the one that has waited longest, and says whether one slept. All that have listened
@@ -130,7 +132,7 @@ impl EventCount {
     #[inline]
     pub fn notify_one(&self) -> bool {
         !self.has_nobody()
-            && locks().wake_one(&Address::of(self), |chosen| {
+            && locks().wake_one(&Address::of(Kind::EventCount, self), |chosen| {
                 let more = chosen.is_some_and(|chosen| chosen.more);
                 self.begin_epoch(if more { LISTENED } else { 0 });
                 Token(0)
@@ -144,7 +146,7 @@ impl EventCount {
             return 0;
         }
         self.begin_epoch(0);
-        locks().wake_all(&Address::of(self)).total()
+        locks().wake_all(&Address::of(Kind::EventCount, self)).total()
     }
 
     fn is_still(&self, epoch: Epoch) -> bool {

@@ -8,7 +8,7 @@ use unherd_sys::Deadline;
 use unherd_sys::primitives::{AtomicU32, Ordering};
 
 use super::looks::Looks;
-use super::table::{Address, locks};
+use super::table::{Address, Kind, locks};
 use crate::{TimedOut, Wait};
 
 /// Lets threads and tasks sleep until a number of things has happened. It opens once, and stays
@@ -56,7 +56,7 @@ impl Latch {
     ///
     /// One compare-and-swap; the last makes a system call for each thread that sleeps.
     pub fn count_down(&self) -> bool {
-        let address = Address::of(self);
+        let address = Address::of(Kind::Latch, self);
         let fewer = |count: u32| count.checked_sub(1);
         // ORDER[LATCH]: Release; pairs with the Acquire in `is_open`, also through the others'.
         let before = self.word.fetch_update(Ordering::Release, Ordering::Relaxed, fewer);
@@ -87,7 +87,7 @@ impl Latch {
         let mut looks = Looks::NONE;
         while !self.is_open() && looks.again() {}
         let how = Wait::new(locks().latch).deadline(deadline);
-        locks().wait_until(&Address::of(self), || self.is_open(), how)
+        locks().wait_until(&Address::of(Kind::Latch, self), || self.is_open(), how)
     }
 
     /// As [`Latch::wait`], in an async task.
@@ -95,7 +95,8 @@ impl Latch {
     pub async fn wait_async(&self) {
         let how = Wait::new(locks().latch);
         while !self.is_open() {
-            let _woken = locks().wait_async(&Address::of(self), || !self.is_open(), how).await;
+            let _woken =
+                locks().wait_async(&Address::of(Kind::Latch, self), || !self.is_open(), how).await;
         }
     }
 }

@@ -1,5 +1,9 @@
 //! Our locks behind the traits of the crate `lock_api`: `lock_api::Mutex<RawMutex, T>`,
 //! `lock_api::RwLock<RawRwLock, T>`.
+//!
+//! Guards of that crate lock again what they have unlocked for a while (`MutexGuard::unlocked`). A
+//! panic of that lock would leave them unlocked, beside another guard. So what panics elsewhere, as
+//! this thread holds the lock already, aborts here, unless it has a deadline.
 #![expect(unsafe_code, reason = "the traits are unsafe: they promise to exclude")]
 
 use std::time::{Duration, Instant};
@@ -19,8 +23,8 @@ unsafe impl lock_api::RawMutex for RawMutex {
     type GuardMarker = GuardNoSend;
 
     #[inline]
-    #[track_caller]
     fn lock(&self) {
+        self.0.abort_if_owned("mutex");
         self.0.lock(BARGING, Deadline::NEVER);
     }
 
@@ -80,8 +84,8 @@ unsafe impl lock_api::RawRwLock for RawRwLock {
     type GuardMarker = GuardNoSend;
 
     #[inline]
-    #[track_caller]
     fn lock_shared(&self) {
+        self.abort_if_owned();
         self.read(Deadline::NEVER);
     }
 
@@ -97,8 +101,8 @@ unsafe impl lock_api::RawRwLock for RawRwLock {
     }
 
     #[inline]
-    #[track_caller]
     fn lock_exclusive(&self) {
+        self.abort_if_owned();
         self.write(BARGING, Deadline::NEVER);
     }
 

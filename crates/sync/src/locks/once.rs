@@ -26,7 +26,7 @@ use unherd_sys::Deadline;
 use unherd_sys::primitives::{AtomicU8, Ordering};
 
 use super::owner::Owner;
-use super::table::{Address, locks};
+use super::table::{Address, Kind, locks};
 use crate::{Outcome, TimedOut, Wait};
 
 const NEW: u8 = 0;
@@ -123,7 +123,7 @@ impl Once {
                 return Ok(());
             }
             let is_running = || self.state.load(Ordering::Relaxed) == RUNNING;
-            if locks().wait(&Address::of(self), is_running, how) == Outcome::TimedOut {
+            if locks().wait(&Address::of(Kind::Once, self), is_running, how) == Outcome::TimedOut {
                 return if self.is_done() { Ok(()) } else { Err(TimedOut) };
             }
         }
@@ -144,7 +144,7 @@ struct Run<'a> {
 
 impl Drop for Run<'_> {
     fn drop(&mut self) {
-        let address = Address::of(self.once);
+        let address = Address::of(Kind::Once, self.once);
         self.once.owner.clear();
         // ORDER[ONCE]: Release; pairs with the Acquires in `is_done` and `call_slow`.
         self.once.state.store(self.end, Ordering::Release);

@@ -65,7 +65,8 @@ use unherd_sys::primitives::{AtomicU32, Ordering};
 
 use super::barging::is_over;
 use super::looks::Looks;
-use super::table::{Address, locks};
+use super::owner::abort;
+use super::table::{Address, Kind, locks};
 use super::word_mutex::{BYTE, HANDED_OVER, LOCKED, LockWord, WordMutex};
 use crate::{Outcome, Tag, Verdict, Wait};
 
@@ -79,6 +80,8 @@ const LET_IN: usize = if cfg!(loom) { 1 } else { 4 };
 const TOO_MANY: u32 = u32::MAX / 2;
 
 impl LockWord for AtomicU32 {
+    const KIND: Kind = Kind::RwLock;
+
     const BUSY: u32 = LOCKED | !(READER - 1);
 
     /// RW3.
@@ -136,12 +139,18 @@ impl RawRwLock {
 
     /// Where the writer that comes next waits for the last reader: a byte that no other queue has.
     pub(super) fn last_reader(&self) -> Address {
-        Address::of(ptr::from_ref(self.word()).cast::<u8>().wrapping_add(1))
+        Address::of(Kind::RwLock, ptr::from_ref(self.word()).cast::<u8>().wrapping_add(1))
     }
 
     /// Where readers wait.
     pub(super) fn readers(&self) -> Address {
-        Address::of(ptr::from_ref(self.word()).cast::<u8>().wrapping_add(2))
+        Address::of(Kind::RwLock, ptr::from_ref(self.word()).cast::<u8>().wrapping_add(2))
+    }
+
+    /// Before a lock that may not unwind: see `word_mutex`.
+    #[cfg(all(feature = "lock_api", not(any(loom, shuttle))))]
+    pub(super) fn abort_if_owned(&self) {
+        self.writers.abort_if_owned("rwlock");
     }
 
     /// Where writers wait for each other.
@@ -155,7 +164,9 @@ impl RawRwLock {
     pub(super) fn try_read(&self) -> bool {
         let mut state = self.word().load(Ordering::Relaxed);
         while state & LOCKED == 0 {
-            assert!(state < TOO_MANY, "too many readers: were their guards forgotten?");
+            if state >= TOO_MANY {
+                abort(format_args!("too many readers: were their guards forgotten?"));
+            }
             // ORDER[MUTEX]: Acquire; pairs with the Releases with which the writers' mutex is
             // unlocked. What the last writer wrote is seen.
             let order = Ordering::Acquire;

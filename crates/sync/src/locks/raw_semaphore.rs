@@ -53,7 +53,7 @@ use super::barging::is_over;
 use super::looks::Looks;
 #[cfg(feature = "async")]
 use super::settled_wait::SettledWait;
-use super::table::{Address, locks};
+use super::table::{Address, Kind, locks};
 use super::word_mutex::{AWAKENED, HANDED_OVER};
 #[cfg(feature = "async")]
 use crate::Token;
@@ -122,7 +122,11 @@ impl RawSemaphore {
             if looks.again() {
                 continue;
             }
-            let outcome = locks().wait(&Address::of(self), || self.is_to_wait(n, barging), how);
+            let outcome = locks().wait(
+                &Address::of(Kind::Semaphore, self),
+                || self.is_to_wait(n, barging),
+                how,
+            );
             if awakened && outcome != Outcome::Invalid {
                 locks().note_needless(locks().semaphore);
             }
@@ -143,7 +147,11 @@ impl RawSemaphore {
     pub(super) async fn acquire_async(&self, n: u32, barging: Duration) {
         while !self.try_acquire(n) {
             let is_to_wait = || self.is_to_wait(n, barging);
-            let wait = locks().wait_async(&Address::of(self), is_to_wait, Self::how(n, TASK));
+            let wait = locks().wait_async(
+                &Address::of(Kind::Semaphore, self),
+                is_to_wait,
+                Self::how(n, TASK),
+            );
             let settle = |token: Option<Token>| match token {
                 Some(HANDED_OVER) => self.release(n, barging),
                 _ => self.pass_on(barging),
@@ -231,7 +239,7 @@ impl RawSemaphore {
     /// Wakes the first waiter to try, or the first to which permits can be handed over.
     #[cold]
     fn wake(&self, barging: Duration) {
-        let address = Address::of(self);
+        let address = Address::of(Kind::Semaphore, self);
         let state = self.word.load(Ordering::Relaxed);
         let mut hands_over = state & CLOSED != 0 || is_over(barging, 0, address);
         if !hands_over && state & AWAKE != 0 {

@@ -1,5 +1,6 @@
 //! A number of permits that threads and tasks take and give back.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,8 +45,13 @@ use super::raw_semaphore::{PERMITS_MAX, RawSemaphore};
 /// # Panics
 /// [`Semaphore::release`] panics if there were more than [`Semaphore::PERMITS_MAX`] permits, and so
 /// does the drop of [`Permits`]; an acquisition that may sleep, if it asks for more than these.
-#[derive(Debug)]
 pub struct Semaphore<const BARGING_US: u32 = 1000>(RawSemaphore);
+
+impl<const B: u32> fmt::Debug for Semaphore<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Semaphore").field("available", &self.available()).finish_non_exhaustive()
+    }
+}
 
 /// Permits that were taken from a [`Semaphore`]: gives them back on drop. May go to another thread.
 #[derive(Debug)]

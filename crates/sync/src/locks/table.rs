@@ -4,14 +4,35 @@ use std::ops::Deref;
 
 use crate::{Reason, WaitTable};
 
-/// The address of a lock, or of a part of it: each part has a byte of its own.
+/// What kind of lock is waited for.
+///
+/// A future that is forgotten stays in its queue after its lock is gone, and another lock may come
+/// to the same address. So each kind has queues of its own: in those of which no task waits, all
+/// who stand there borrow the lock (`condvar` trusts in that), and a tag means the same to all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Mutex,
+    RwLock,
+    Condvar,
+    Semaphore,
+    EventCount,
+    Once,
+    Latch,
+    Barrier,
+}
+
+/// The queue of a lock, or of a part of it: each part has a byte of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(any(loom, shuttle)), derive(Hash))]
-pub(super) struct Address(usize);
+pub(super) struct Address(u64);
+
+/// The rest of an address may be a tag, and two tags of one byte are one byte.
+const ADDRESS_BITS: u32 = 56;
 
 impl Address {
-    pub(super) fn of<T>(lock: *const T) -> Self {
-        Self(lock.addr())
+    pub(super) fn of<T>(kind: Kind, lock: *const T) -> Self {
+        let address = lock.addr() as u64 % (1 << ADDRESS_BITS);
+        Self((kind as u64) << ADDRESS_BITS | address)
     }
 }
 
@@ -20,14 +41,13 @@ impl Address {
     /// One of `n` places, a power of two. Neighbours have places of their own (multiplied by the
     /// golden ratio, they lie far from one another), and so have the parts of a lock.
     pub(super) fn place(self, n: usize) -> usize {
-        let spread = (self.0 as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let spread = self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (spread >> (u64::BITS - n.ilog2())) as usize
     }
 
     /// `bits` bits, which differ for most locks of one place.
     pub(super) fn fingerprint(self, bits: u32) -> u64 {
-        let address = self.0 as u64;
-        (address ^ (address >> bits)) % (1 << bits)
+        (self.0 ^ (self.0 >> bits)) % (1 << bits)
     }
 }
 

@@ -11,7 +11,7 @@ use unherd_sys::{Deadline, Timestamp};
 
 use super::barging::is_over;
 use super::raw_rwlock::RawRwLock;
-use super::table::{Address, locks};
+use super::table::{Address, Kind, locks};
 use super::word_mutex::ByteMutex;
 use super::*;
 use crate::{Requeued, TimedOut};
@@ -80,7 +80,7 @@ fn a_fair_unlock_hands_over() {
             *guard += 1;
             *guard
         });
-        until_queued(Address::of(guard.raw()));
+        until_queued(guard.raw().address());
         *guard += 1;
         guard.unlock_fair();
         // It was never free.
@@ -153,7 +153,7 @@ fn a_notification_moves_waiters_to_a_held_mutex() {
         let mut queued = 0;
         while queued < 3 {
             thread::yield_now();
-            let itself = Address::of(&changed);
+            let itself = Address::of(Kind::Condvar, &changed);
             locks().wake_where(
                 &itself,
                 |_| {
@@ -168,7 +168,8 @@ fn a_notification_moves_waiters_to_a_held_mutex() {
         *guard = 1;
         assert_eq!(changed.notify_all(), 3);
         // Nobody was woken: all three wait for the mutex.
-        let all = locks().requeue(&Address::of(guard.raw()), &Address::of(&changed), 0, 9);
+        let all =
+            locks().requeue(&guard.raw().address(), &Address::of(Kind::Condvar, &changed), 0, 9);
         assert_eq!(all, Requeued { woken: crate::Woken::default(), moved: 3 });
         assert_eq!(changed.notify_all(), 3);
     });
@@ -199,11 +200,107 @@ fn a_wait_times_out_with_the_mutex_locked() {
 }
 
 #[test]
+fn a_moved_waiter_is_notified_even_if_its_deadline_comes_first() {
+    let (mutex, changed) = (Mutex::new(()), Condvar::new());
+    let end = Deadline::after(Duration::from_millis(200));
+    thread::scope(|scope| {
+        let first = scope.spawn(|| changed.wait_until(&mut mutex.lock(), end));
+        until_queued(Address::of(Kind::Condvar, &changed));
+        let guard = mutex.lock();
+        assert!(changed.notify_one());
+        let is_over = || queued_for(guard.raw().address()) == 0;
+        while !is_over() {
+            thread::yield_now();
+        }
+        assert!(end.has_passed(Timestamp::now()), "it was moved, and left at its deadline");
+        drop(guard);
+        assert_eq!(first.join().unwrap(), Ok(()));
+    });
+}
+
+#[test]
+fn a_wait_for_a_condition_looks_once_more_at_its_deadline() {
+    let (mutex, changed) = (Mutex::new(0), Condvar::new());
+    let mut guard = mutex.lock();
+    let mut looks = 0;
+    let mut until = |looks_needed| {
+        looks = 0;
+        let condition = |_: &mut _| {
+            looks += 1;
+            looks < looks_needed
+        };
+        changed.wait_while_until(&mut guard, condition, past())
+    };
+    assert_eq!([until(1), until(2), until(3)], [Ok(()), Ok(()), Err(TimedOut)]);
+}
+
+/// The futures of a lock that are forgotten stay in its queue.
+#[cfg(feature = "async")]
+#[test]
+fn a_condvar_takes_no_forgotten_task_for_its_waiter() {
+    use std::mem::ManuallyDrop;
+    use std::task::{Context, Waker};
+
+    #[repr(C)]
+    union Place {
+        events: ManuallyDrop<EventCount>,
+        changed: ManuallyDrop<Condvar>,
+    }
+
+    let (mutex, changed) = (Mutex::new(()), Condvar::new());
+    assert_eq!(changed.wait_until(&mut mutex.lock(), past()), Err(TimedOut));
+    let mut place = Box::new(Place { events: ManuallyDrop::new(EventCount::new()) });
+    // SAFETY: it is what was put there.
+    let events = unsafe { &place.events };
+    let mut future = Box::pin(events.wait_async(events.listen()));
+    assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    std::mem::forget(future);
+    place.changed = ManuallyDrop::new(changed);
+    // SAFETY: it is what was put there.
+    assert!(!unsafe { &place.changed }.notify_one(), "nobody waits");
+}
+
+/// A panic would leave two guards: that of the caller, and the waker's.
+#[cfg(all(debug_assertions, feature = "async"))]
+#[test]
+fn a_mutex_that_a_waker_locks_during_a_wait_aborts_in_debug_builds() {
+    use std::os::unix::process::ExitStatusExt;
+    use std::task::{Context, Wake};
+
+    static LOCK: Mutex<(), { u32::MAX }> = Mutex::with_barging(());
+    struct Locks;
+    impl Wake for Locks {
+        fn wake(self: std::sync::Arc<Self>) {
+            std::mem::forget(LOCK.lock());
+        }
+    }
+
+    // In a process of its own, which it ends.
+    if std::env::var_os("UNHERD_TEST_ABORT").is_none() {
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--nocapture"])
+            .arg("locks::tests::a_mutex_that_a_waker_locks_during_a_wait_aborts_in_debug_builds")
+            .env("UNHERD_TEST_ABORT", "1")
+            .output()
+            .unwrap();
+        let why = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{why}");
+        assert!(why.contains("this thread holds it already"), "{why}");
+        return;
+    }
+    let (changed, mut guard) = (Condvar::new(), LOCK.lock());
+    let mut task = Box::pin(LOCK.lock_async());
+    let waker = std::sync::Arc::new(Locks).into();
+    assert!(task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    let _timed_out = changed.wait_until(&mut guard, past());
+}
+
+#[test]
 fn a_second_mutex_is_refused() {
     let (one, other, changed) = (Mutex::new(false), Mutex::new(()), Condvar::new());
     thread::scope(|scope| {
         scope.spawn(|| changed.wait_while(&mut one.lock(), |go| !*go));
-        until_queued(Address::of(&changed));
+        until_queued(Address::of(Kind::Condvar, &changed));
         let wait = || changed.wait(&mut other.lock());
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(wait)).is_err());
         assert!(other.try_lock().is_some(), "the panic has unlocked it");
@@ -251,7 +348,7 @@ fn waiting_readers_come_before_the_next_writer() {
         let reader = scope.spawn(|| *lock.read());
         until_queued(lock.raw().readers());
         let writer = scope.spawn(|| *lock.write() = 2);
-        until_queued(Address::of(lock.raw().writers()));
+        until_queued(lock.raw().writers().address());
         *guard = 1;
         drop(guard);
         assert_eq!(reader.join().unwrap(), 1);
@@ -335,7 +432,7 @@ fn a_downgraded_writer_lets_readers_in() {
             // SAFETY: by a writer.
             unsafe { lock.unlock_write(barging) };
         });
-        until_queued(Address::of(lock.writers()));
+        until_queued(lock.writers().address());
         let until = Timestamp::now().after(barging);
         while Timestamp::now() < until {
             thread::yield_now();
@@ -356,7 +453,7 @@ fn a_downgraded_writer_lets_readers_in() {
 #[test]
 fn parts_of_a_lock_have_places_of_their_own() {
     let lock = RawRwLock::new();
-    let parts = [Address::of(lock.writers()), lock.last_reader(), lock.readers()];
+    let parts = [lock.writers().address(), lock.last_reader(), lock.readers()];
     let places: std::collections::HashSet<_> = parts.map(|part| part.place(1024)).into();
     assert_eq!(places.len(), parts.len());
 }
@@ -364,7 +461,7 @@ fn parts_of_a_lock_have_places_of_their_own() {
 /// A lock that is never handed over, or as good as never, keeps nobody else's waiters waiting.
 #[test]
 fn another_lock_at_one_place_is_handed_over_when_its_own_time_is_over() {
-    let place = Address::of(std::ptr::without_provenance::<u8>(0x1000));
+    let place = Address::of(Kind::Mutex, std::ptr::without_provenance::<u8>(0x1000));
     let long = Duration::from_nanos(Timestamp::now().as_ns() / 2);
     while !is_over(long, 0, place) {
         thread::yield_now();
@@ -378,7 +475,7 @@ fn another_lock_at_one_place_is_handed_over_when_its_own_time_is_over() {
 
 #[test]
 fn a_busy_lock_at_one_place_keeps_no_other_from_hand_overs() {
-    let at = |at| Address::of(std::ptr::without_provenance::<u8>(at));
+    let at = |at| Address::of(Kind::Mutex, std::ptr::without_provenance::<u8>(at));
     let busy = at(0x104);
     let other = (0x108..).map(at).find(|other| other.place(1024) == busy.place(1024)).unwrap();
     let long = Duration::from_nanos(Timestamp::now().as_ns() / 2);
@@ -418,7 +515,7 @@ fn an_event_count_notifies_who_listened_before() {
                 }
             });
         }
-        until_queued(Address::of(&events));
+        until_queued(Address::of(Kind::EventCount, &events));
         value.store(1, Ordering::Relaxed);
         for _ in 0..3 {
             events.notify_one();
@@ -477,7 +574,7 @@ fn a_latch_opens_once() {
     assert_eq!(latch.wait_until(past()), Err(TimedOut));
     thread::scope(|scope| {
         (0..3).for_each(|_| drop(scope.spawn(|| latch.wait())));
-        until_queued(Address::of(&latch));
+        until_queued(Address::of(Kind::Latch, &latch));
         assert!(latch.count_down());
     });
     assert!(latch.is_open() && !latch.count_down());

@@ -59,7 +59,7 @@ use super::looks::Looks;
 use super::owner::Owner;
 #[cfg(feature = "async")]
 use super::settled_wait::SettledWait;
-use super::table::{Address, locks};
+use super::table::{Address, Kind, locks};
 use crate::{Outcome, Tag, Token, Wait};
 
 /// The bits of the mutex.
@@ -79,6 +79,9 @@ pub(super) const AWAKENED: Token = Token(2);
 
 /// An atomic word whose lowest byte is a mutex.
 pub(super) trait LockWord {
+    /// Whose queue the mutex has.
+    const KIND: Kind;
+
     /// LOCKED, and the bits of others that keep a thread out which does not wait.
     const BUSY: u32;
 
@@ -93,6 +96,8 @@ pub(super) trait LockWord {
 }
 
 impl LockWord for AtomicU8 {
+    const KIND: Kind = Kind::Mutex;
+
     const BUSY: u32 = LOCKED;
 
     #[inline]
@@ -134,6 +139,11 @@ impl<W> WordMutex<W> {
 }
 
 impl<W: LockWord> WordMutex<W> {
+    /// Where its waiters stand.
+    pub(super) fn address(&self) -> Address {
+        Address::of(W::KIND, self)
+    }
+
     /// Locks it; `barging` is for how long others may come before this thread.
     #[inline]
     #[track_caller]
@@ -170,8 +180,10 @@ impl<W: LockWord> WordMutex<W> {
         self.word.load() & W::BUSY != 0
     }
 
-    /// Locks it, for a thread that has waited in its queue, and was given `token`.
+    /// Locks it, for a thread that has waited in its queue, and was given `token`. Does not unwind:
+    /// the caller has a guard.
     pub(super) fn lock_woken(&self, token: Token, barging: Duration) {
+        self.abort_if_owned("mutex");
         match token {
             HANDED_OVER => {} // M3
             AWAKENED => drop(self.lock_slow(AWAKE, barging, Deadline::NEVER)),
@@ -194,7 +206,7 @@ impl<W: LockWord> WordMutex<W> {
                 let since = *asleep_since.get_or_insert_with(|| since(barging));
                 let how = Wait::new(locks().mutex).tag(since);
                 let is_held = || self.clear_while_held(awake);
-                let wait = locks().wait_async(&Address::of(self), is_held, how);
+                let wait = locks().wait_async(&self.address(), is_held, how);
                 let brought = (awake != 0).then_some(AWAKENED);
                 let settle = |token| self.settle(token, barging);
                 let outcome = SettledWait::new(wait, brought, settle).await;
@@ -243,7 +255,7 @@ impl<W: LockWord> WordMutex<W> {
                     is_held = self.clear_while_held(AWAKE);
                     false
                 };
-                let _refused = locks().wait(&Address::of(self), look, locks().mutex);
+                let _refused = locks().wait(&self.address(), look, locks().mutex);
                 if is_held {
                     return true;
                 }
@@ -255,6 +267,12 @@ impl<W: LockWord> WordMutex<W> {
     #[track_caller]
     pub(super) fn check_owner(&self, lock: &str) {
         self.owner.check(lock, std::ptr::from_ref(self).addr());
+    }
+
+    /// As [`WordMutex::check_owner`], before a lock that may not unwind: somebody may have a guard
+    /// that is to be locked again.
+    pub(super) fn abort_if_owned(&self, lock: &str) {
+        self.owner.check_or_abort(lock, std::ptr::from_ref(self).addr());
     }
 
     /// Sets PARKED, for waiters that are about to be moved here, and says whether the mutex is
@@ -317,7 +335,7 @@ impl<W: LockWord> WordMutex<W> {
         let how = Wait::new(locks.mutex).tag(since).deadline(deadline);
         // Under the bucket lock, under which alone PARKED is cleared.
         let is_held = || self.clear_while_held(awake);
-        locks.wait(&Address::of(self), is_held, how)
+        locks.wait(&self.address(), is_held, how)
     }
 
     /// Clears `awake` if the mutex is held, with PARKED set; says whether it is. M4.
@@ -372,7 +390,7 @@ impl<W: LockWord> WordMutex<W> {
 
     #[cold]
     fn unlock_slow(&self, barging: Duration) -> u32 {
-        let address = Address::of(self);
+        let address = self.address();
         let mut before = 0;
         locks().wake_one(&address, |chosen| {
             // The count begins again.

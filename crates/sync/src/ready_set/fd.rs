@@ -73,6 +73,9 @@ impl ReadySet {
     /// was closed by other means; but then, while a duplicate is open, its edges still wake a
     /// thread for nothing.
     ///
+    /// A child of fork(2) has the kernel's queue of events together with its parent: it may drop
+    /// the set and its sources, but not wait, as it would take its parent's events.
+    ///
     /// ```
     /// # use unherd_sync as unherd;
     /// use std::io::{Read, Write};

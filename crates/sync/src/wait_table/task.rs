@@ -113,8 +113,9 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     ///
     /// # Forgetting it
     /// A pinned future that is never dropped, as by [`std::mem::forget`] of its box, stays in the
-    /// queue: it can be chosen once, and that wake reaches nobody. Nothing else comes of it, and
-    /// the table may go before it.
+    /// queue: it can be chosen once, and that wake reaches nobody. The table may go before it. The
+    /// same goes for futures of locks: if another lock of that kind comes to the address of one
+    /// that is gone, a future of the first may be given the second, which nobody then unlocks.
     ///
     /// # Panics
     /// A poll panics if `validate` or the key's `Eq` do, and if it comes after the future was

@@ -46,7 +46,8 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// table, to unlock a mutex, say. If it panics, the wait ends, a wake that had chosen it is
     /// passed on, and the panic goes on. `timed_out` runs under the bucket lock if no wake has
     /// found the waiter by the deadline, when it is out of the queue: it is given the key, which a
-    /// requeue may have changed, and whether nobody else waits for that.
+    /// requeue may have changed, and whether nobody else waits for that. It must not panic: the
+    /// ledger would count this thread among those that wait for ever.
     pub fn wait_with(
         &self,
         key: &K,
@@ -57,7 +58,8 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     ) -> Outcome {
         let how = how.into();
         let node = Node::new(*key, self.hash_of(key), how);
-        let validate = |guard: &BucketGuard<'_, K>| validate(self.is_empty_of(guard, key));
+        let validate =
+            |guard: &BucketGuard<'_, K>| validate(self.is_empty_of(guard, node.hash_hint(), key));
         // SAFETY: B4: as in `wait`, or `leaving` sees to it.
         if !unsafe { self.queue(&node, key, validate) } {
             return Outcome::Invalid;
@@ -68,13 +70,13 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         self.sleep(&node, how, |guard| {
             // SAFETY: it is out of the queue.
             let key = unsafe { node.key() };
-            timed_out(&key, self.is_empty_of(guard, &key));
+            timed_out(&key, self.is_empty_of(guard, node.hash_hint(), &key));
         })
     }
 
-    /// Whether nobody waits for `key` in its bucket.
-    fn is_empty_of(&self, guard: &BucketGuard<'_, K>, key: &K) -> bool {
-        guard.lists(self.hash_of(key), |other| self.is_key(key, other)).is_empty()
+    /// Whether nobody waits for `key`, which has that hash, in its bucket.
+    fn is_empty_of(&self, guard: &BucketGuard<'_, K>, hash: u64, key: &K) -> bool {
+        guard.lists(hash, |other| self.is_key(key, other)).is_empty()
     }
 
     /// Puts a fresh node for `key` into its queue, unless `validate` says no. Panics as that and

@@ -2,9 +2,12 @@
 #![expect(unsafe_code, reason = "signals and fork")]
 
 use std::cell::RefCell;
+use std::io::Write;
 use std::time::Duration;
 
-use unherd_sync::{Deadline, Outcome, Reason, Timestamp, Token, WaitTable};
+use unherd_sync::{
+    Deadline, Interest, Outcome, ReadyBatch, ReadySet, Reason, Timestamp, Token, WaitTable,
+};
 use unherd_sys::primitives::{Arc, AtomicUsize, Ordering, thread};
 
 use crate::sleeping::Sleeper;
@@ -84,4 +87,28 @@ fn last_destructors_may_wait_and_wake() {
     let theirs = Arc::clone(&table);
     thread::spawn(move || LAST.set(Some(WaitsAtTheEnd(theirs)))).join().expect("no panic");
     assert_eq!(sleeper.join(), Outcome::Woken(Token(0)));
+}
+
+#[test]
+fn a_forked_child_takes_no_descriptor_out_of_its_parents_set() {
+    let set = ReadySet::new(8);
+    let (mut sender, receiver) = std::os::unix::net::UnixStream::pair().unwrap();
+    receiver.set_nonblocking(true).unwrap();
+    let source = set.fd(receiver, Interest::Readable).unwrap();
+    // SAFETY: as above.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "fork");
+    if child == 0 {
+        drop((source, set));
+        // SAFETY: as above.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: the child is this test's own.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0);
+    sender.write_all(b"x").unwrap();
+    let mut batch = ReadyBatch::with_capacity(8);
+    set.wait(&mut batch, Deadline::after(Duration::from_secs(9)));
+    assert_eq!(batch.tokens(), [source.token()]);
 }

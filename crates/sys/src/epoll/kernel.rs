@@ -7,7 +7,7 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 
 use super::{EPOLL_EVENTS_MAX, Interest};
-use crate::{Deadline, Timestamp};
+use crate::{Deadline, ForkMark, Timestamp};
 
 /// The token of the eventfd.
 const INTERRUPT: u64 = u64::MAX;
@@ -19,16 +19,18 @@ const SLEEP_S_MAX: i64 = 3600;
 pub struct Epoll {
     epoll: OwnedFd,
     interrupt: OwnedFd,
+    mark: ForkMark,
 }
 
 impl Epoll {
-    /// One without descriptors. Errors are those of epoll_create1(2), eventfd(2) and epoll_ctl(2).
+    /// One without descriptors. Errors are those of epoll_create1(2), eventfd(2), epoll_ctl(2) and
+    /// mmap(2).
     pub fn new() -> Result<Self, Errno> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let interrupt = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let flags = EventFlags::IN | EventFlags::ET;
         epoll::add(&epoll, &interrupt, EventData::new_u64(INTERRUPT), flags)?;
-        Ok(Self { epoll, interrupt })
+        Ok(Self { epoll, interrupt, mark: ForkMark::new()? })
     }
 
     /// Adds a descriptor, whose events come with `token`: each *edge* is one, that is, each time it
@@ -43,9 +45,10 @@ impl Epoll {
         epoll::add(&self.epoll, fd, EventData::new_u64(token), interest | EventFlags::ET)
     }
 
-    /// Removes a descriptor. An event of it that a wait has found already still comes.
+    /// Removes a descriptor. An event of it that a wait has found already still comes. In a child
+    /// of fork(2) does nothing: the epoll is its parent's as well.
     pub fn remove(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
-        epoll::delete(&self.epoll, fd)
+        if self.mark.is_forked() { Ok(()) } else { epoll::delete(&self.epoll, fd) }
     }
 
     /// Blocks until there are events, it is interrupted, or the deadline has passed (rounded up to

@@ -34,7 +34,7 @@ fn a_semaphore_serves_the_longest_waiter_first() {
     let kept = semaphore.acquire(1);
     thread::scope(|scope| {
         let both = scope.spawn(|| semaphore.acquire(2).count());
-        until_queued(Address::of(&semaphore));
+        until_queued(Address::of(Kind::Semaphore, &semaphore));
         semaphore.release(1);
         assert!(semaphore.try_acquire(1).is_none(), "the first needs it");
         assert!(semaphore.acquire_until(1, past()).is_none());
@@ -58,7 +58,7 @@ fn who_gives_up_leaves_it_closed_for_the_first() {
     let semaphore = RawSemaphore::new(0);
     thread::scope(|scope| {
         let first = scope.spawn(|| semaphore.acquire(3, EVER, Deadline::NEVER));
-        until_queued(Address::of(&semaphore));
+        until_queued(Address::of(Kind::Semaphore, &semaphore));
         // Barging is over for once.
         semaphore.release(1, Duration::from_nanos(1));
         let was_closed = semaphore.is_closed();
@@ -77,7 +77,7 @@ fn no_permits_are_never_waited_for() {
     let semaphore = Semaphore::<0>::with_barging(1);
     thread::scope(|scope| {
         let first = scope.spawn(|| semaphore.acquire(2).count());
-        until_queued(Address::of(&semaphore));
+        until_queued(Address::of(Kind::Semaphore, &semaphore));
         let none = semaphore.acquire_until(0, past()).map(|none| none.count());
         let one = semaphore.try_acquire(1).is_some();
         semaphore.release(1);
@@ -119,7 +119,7 @@ mod with_tasks {
         // A thread behind it as well.
         thread::scope(|scope| {
             let thread = scope.spawn(|| semaphore.acquire(1, EVER, Deadline::NEVER));
-            until_queued(Address::of(&semaphore));
+            until_queued(Address::of(Kind::Semaphore, &semaphore));
             semaphore.release(1, EVER);
             assert!(thread.join().unwrap());
         });
@@ -157,7 +157,7 @@ mod with_tasks {
                 let acquire = || semaphore.acquire(1, EVER, Deadline::NEVER);
                 catch_unwind(AssertUnwindSafe(acquire)).is_err()
             });
-            until_queued(Address::of(&semaphore));
+            until_queued(Address::of(Kind::Semaphore, &semaphore));
             let task = waits(semaphore.acquire_async(1, EVER), &Waker::from(Arc::new(Bomb)));
             semaphore.release(2, EVER);
             assert!(thread.join().unwrap(), "the panic goes on");
