@@ -157,13 +157,11 @@ impl Round {
             over => over,
         };
         let status = match over {
-            Over::Ended(status) => {
-                death(status).iter().for_each(|line| note(line));
-                status
-            }
+            Over::Ended(status) => status,
             Over::Deadline => None,
             Over::Stopped => self.kill()?,
         };
+        death(status).iter().for_each(|line| note(line));
         Ok(exit_code(status, is_within))
     }
 

@@ -169,7 +169,7 @@ impl Report {
             futexes.as_ref().map_or(&[], |futexes| &futexes.lines),
             kernel_locks.as_deref().unwrap_or_default(),
             stalls.as_deref().unwrap_or_default(),
-            &findings::Scale::new(&summary, time.as_ref(), &observation.processes, &ledgers),
+            &findings::Scale::new(&summary, time.as_ref(), observation, &ledgers),
             names,
         );
         let timeline = Timeline::new(observation, &waits.lines, judged, names);

@@ -21,7 +21,7 @@ use super::summary::{Summary, wasteful_herds};
 use super::time::Time;
 use super::waits::WaitLine;
 use crate::advice::{Advice, BUSY_MACHINE, Primitive, Symptom, Waste, advice};
-use crate::observation::{Object, Process};
+use crate::observation::{Object, Observation};
 
 /// Below this share of the CPU or of the threads' time there is little to gain.
 pub const LITTLE_PERCENT: f64 = 1.0;
@@ -174,6 +174,8 @@ pub(crate) struct Scale {
     switches: u64,
     round_trip_ns: u64,
     futex_call_ns: u64,
+    /// Wakes that found no room.
+    lost_wakes: u64,
     /// There were more threads than processors, so that some may have waited for others of them.
     has_many_threads: bool,
     /// Some process has its files in the library's cache.
@@ -187,10 +189,10 @@ impl Scale {
     pub(crate) fn new(
         summary: &Summary,
         time: Option<&Time>,
-        processes: &[Process],
+        observation: &Observation,
         ledgers: &[Ledger],
     ) -> Self {
-        let by_process = processes.iter().filter_map(|of| Some((of.pid, of.cpu_ns?)));
+        let by_process = observation.processes.iter().filter_map(|of| Some((of.pid, of.cpu_ns?)));
         let of_ledger = |of: &Ledger| {
             let says = |name| of.says_in_all.get(name).copied();
             Some((of.pid, (says("needless_wakeups")?, says("wakeups")?)))
@@ -205,6 +207,7 @@ impl Scale {
             switches: summary.context_switches,
             round_trip_ns: summary.switch_round_trip_ns.unwrap_or_default(),
             futex_call_ns: summary.futex_call_ns.unwrap_or_default(),
+            lost_wakes: observation.losses.wakes,
             has_cache: ledgers.iter().any(Ledger::is_of_cache),
             has_many_threads: summary.threads > summary.cpus as u64,
             by_process: by_process.collect(),
@@ -485,8 +488,10 @@ fn of_waits(
         let in_herds_ns = sum(lines, |line| line.possible_in_herds_cpu_ns);
         let unproven_ns = cpu_ns.possible - cpu_ns.proven;
         let unproven = needless.possible - needless.proven;
-        // Of CPU time the few that computed may have most.
-        let most_looked = sum(lines, |line| line.possible_in_herds).saturating_mul(2) >= unproven;
+        // Of CPU time the few that computed may have most. Of lost wakes nobody knows whether they
+        // were of herds.
+        let known = unproven.saturating_sub(scale.lost_wakes);
+        let most_looked = sum(lines, |line| line.possible_in_herds).saturating_mul(2) >= known;
         let herd_share = percent(in_herds_ns, unproven_ns).unwrap_or_default() / 100.0;
         let herd_share = if needless.proven > 0 || most_looked { herd_share } else { 0.0 };
         let likely_share = herd_share.max(scale.ledger_share(lines));

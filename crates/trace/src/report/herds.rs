@@ -133,7 +133,10 @@ pub(crate) fn wakers(rows: &[WakeRow], namer: &mut Namer<'_>) -> Vec<Waker> {
         let main = stacks.iter().find(|pair| pair.user.is_some() && namer.site(pair.user) == site);
         let asleep_in = row.asleep_in.as_ref().map(|of| {
             let stacks = namer.pairs(row.pid, &of.stacks);
-            (call_name(of.syscall), namer.main_site(&stacks).0)
+            let (site, share) = namer.main_site(&stacks);
+            // All sleeps of that kind are one row: of several sites nobody knows whose it was.
+            let site = if share == Some(100.0) { site } else { Site::unknown() };
+            (call_name(of.syscall), site)
         });
         Waker {
             pid: row.pid,

@@ -199,20 +199,27 @@ fn headline(finding: &Finding, summary: Option<&Summary>) -> String {
     };
     let Some(cost) = finding.cost else { return capitalised(&format!("{what}: {number}{proof}.")) };
     let whole = cost.kind.whole();
-    let share = match unproven {
+    // Who looks may have worked for a moment, and left what came of it in memory.
+    let is_poll = finding.waste == Waste::TimerPolls;
+    let is_bound = unproven || is_poll;
+    let share = match is_bound {
         true => percents(cost.percent_high, cost.percent_high),
         false => cost_share(cost),
     };
-    let may = if unproven { "may go to" } else { "goes to" };
-    let or = if finding.may_be_useful() { ", or to useful work" } else { "" };
+    let may = if is_bound { "may go to" } else { "goes to" };
+    let or = match finding.may_be_useful() {
+        true => ", or to useful work",
+        false if is_poll => ", or to short work in memory",
+        false => "",
+    };
     let goes = match (cost.kind, summary) {
         (CostKind::Cpu, Some(of)) => {
-            let (part, may) = (cost_time(cost, unproven), may.replace("goes", "go"));
+            let (part, may) = (cost_time(cost, is_bound), may.replace("goes", "go"));
             let of = duration(of.own_cpu_ns());
             let share = share.trim_start_matches("about ");
             format!("{part} of the program's {of} of CPU time ({share}) {may} {what}{or}")
         }
-        (CostKind::Cpu, None) if unproven => format!("up to {share} of {whole} {may} {what}{or}"),
+        (CostKind::Cpu, None) if is_bound => format!("up to {share} of {whole} {may} {what}{or}"),
         (CostKind::Cpu, None) => format!("{share} of {whole} {may} {what}"),
         (CostKind::Waiting, _) => {
             let waits = match (of, finding.count.possible) {
