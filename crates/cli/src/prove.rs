@@ -158,7 +158,10 @@ fn advised(args: &ProveArgs, interrupt: &Interrupt) -> Result<(Cure, String), Fa
     match pause.map_err(|it| failed(it.to_string()))? {
         Pause::Ended(Some(status)) if status.code() != Some(args.exit_code) => {
             let expected = args.exit_code;
-            return Err(failed(format!("traced, it ended with {status}, not {expected}")));
+            return Err(Failure::tracing(format!(
+                "traced, it ended with {status}, not {expected}; if that is right, say so by \
+                 --exit-code"
+            )));
         }
         Pause::Ended(_) => {}
         Pause::Deadline => return Err(failed("traced, it did not end (--timeout)".to_owned())),

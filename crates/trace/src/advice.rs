@@ -192,8 +192,8 @@ const LIBRARIES: &[Rule] = &[
     Rule {
         pattern: "frequent hand-over",
         applies: |s| s.is_brief() && s.through.is_some(),
-        text: "threads hand over to each other one by one: hand over several items at a time, if there \
-               are several",
+        text: "threads hand over to each other one by one: hand over several items at a time, if \
+               there are several",
     },
 ];
 

@@ -44,6 +44,11 @@ struct Opened<'a> {
 impl<'a> Opened<'a> {
     fn at(option: &'static str, path: &'a Option<PathBuf>) -> Result<Option<Self>, Failure> {
         let Some(path) = path.as_deref() else { return Ok(None) };
+        if path == "-" {
+            return Err(Failure::tracing(format!(
+                "{option} -: standard output is the command's; name a file, or /dev/stdout"
+            )));
+        }
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
         let file = file.map_err(|error| cannot_write(path, &error))?;
         Ok(Some(Self { option, path, file }))

@@ -275,6 +275,17 @@ fn full_disk_asks_for_room() {
 }
 
 #[test]
+fn standard_output_by_a_dash_is_refused() {
+    for option in ["-o", "--json", "--html"] {
+        let ran = ran(trace(&[option, "-", "--", "true"]));
+        assert_eq!(ran.code, Some(125), "{ran:?}");
+        let line = format!("unherd: {option} -: standard output is the command's; name a file");
+        assert!(ran.stderr.starts_with(&line) && ran.stderr.lines().count() == 1, "{ran:?}");
+        assert!(!fs::exists("-").unwrap());
+    }
+}
+
+#[test]
 fn two_outputs_in_one_file_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let [one, other, ran_at_all] = ["one", "other", "ran"].map(|name| file(&directory, name));

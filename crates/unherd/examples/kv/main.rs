@@ -5,6 +5,7 @@ mod store;
 
 use std::error::Error;
 use std::num::NonZeroU64;
+use std::process::ExitCode;
 
 use store::{Store, Value};
 use unherd::Cache;
@@ -21,18 +22,25 @@ fn key(text: &str) -> Result<NonZeroU64, String> {
     text.parse().map_err(|_| format!("{text}: a key is a whole number above 0"))
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    run().unwrap_or_else(|error| {
+        eprintln!("kv: {error}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run() -> Result<ExitCode, Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let cache = Cache::builder().capacity(16 << 20).build()?;
     let open =
-        |name| Store::open(&cache, name, 1024, 1 << 20).map_err(|error| format!("{error:?}"));
+        |name| Store::open(&cache, name, 1024, 1 << 20).map_err(|error| format!("{name}: {error}"));
     match words[..] {
         [name, "get", number] => match open(name)?.get(key(number)?)? {
             Some(value) => {
                 println!("{}", String::from_utf8_lossy(&value).trim_end_matches('\0'));
             }
-            None => println!("there is no such key"),
+            None => return Err(format!("there is no key {number}").into()),
         },
         [name, "put", ref pairs @ ..] if !pairs.is_empty() && pairs.len() % 2 == 0 => {
             let pairs = pairs
@@ -42,5 +50,5 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         _ => return Err("usage: kv NAME get KEY | kv NAME put KEY VALUE [KEY VALUE…]".into()),
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
