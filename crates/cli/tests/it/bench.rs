@@ -292,7 +292,7 @@ fn root_memory_is_bounded_by_a_cgroup() {
 fn root_a_bystander_runs_beside_a_tracer_of_another() {
     let place = Place::new();
     let ran =
-        place.run("load traced --with bystander --threads 2 --seed 1 --dir . --param loops=100");
+        place.run("load traced --with bystander --threads 2 --seed 1 --dir . --param loops=5000");
     if ran.code != Some(0) {
         // Nobody may trace here, or perf is not installed.
         let why = ["not permitted", "126", "127"];
