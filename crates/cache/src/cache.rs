@@ -89,10 +89,11 @@ impl Cache {
     /// sent, or that has no name.
     ///
     /// The descriptor that is given is closed; the cache keeps a duplicate. It sets `O_DIRECT` and
-    /// the lock on the open file description, which all duplicates share: where others have
-    /// duplicates of it, both stay when the cache closes its own. It must have been opened
-    /// for reading, and for writing as well if `options` say so. `create` and `create_new` mean
-    /// nothing here; `truncate` does.
+    /// the lock on the open file description, and clears `O_NONBLOCK`, which all duplicates share:
+    /// where others have duplicates of it, that stays when the cache closes its own. It must have
+    /// been opened for reading, and for writing as well if `options` say so, and then without
+    /// `O_APPEND`, which nobody may set later: Linux would write each page at the end of the file.
+    /// `create` and `create_new` mean nothing here; `truncate` does.
     ///
     /// # Errors
     /// As [`Cache::open`]; [`Error::Open`] with `EBADF` if it was opened otherwise, and with

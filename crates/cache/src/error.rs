@@ -647,11 +647,13 @@ impl fmt::Display for Error {
                          `write(true).create(true)` the file too"
                     }
                     Errno::ACCESS | Errno::PERM => {
-                        "; look at its mode and its directories'; to read it need only be readable"
+                        "; look at its mode and its directories' (a new file's must be readable); \
+                         to read it need only be readable"
                     }
                     Errno::ROFS => "; to write it, mount its file system for writing",
                     Errno::BADF => {
-                        "; it must be open for reading, and for writing as well to write"
+                        "; it must be open for reading, and for writing as well to write, not to \
+                         append (O_APPEND)"
                     }
                     _ => "",
                 };

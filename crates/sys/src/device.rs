@@ -262,8 +262,8 @@ pub unsafe trait Device: Send + Sync {
     /// Opens `path`. Blocks on the file system.
     fn open(&self, path: &Path, how: OpenHow) -> Result<Opened, OpenError>;
 
-    /// Takes over a file that is open already: `how.write` must be how it was opened, and nothing
-    /// is created. A device whose files have no descriptors refuses.
+    /// Takes over a file that is open already: `how.write` must be how it was opened, not to
+    /// append, and nothing is created. A device whose files have no descriptors refuses.
     fn adopt(&self, fd: OwnedFd, how: OpenHow) -> Result<Opened, OpenError> {
         let _ = (fd, how);
         Err(Errno::OPNOTSUPP.into())

@@ -117,8 +117,11 @@ impl DirectDevice {
 
     /// Asks for direct I/O on an open file: the alignment, or `None` where it is refused.
     fn make_direct(&self, fd: &OwnedFd) -> Result<Option<Alignment>, Errno> {
-        let file_system = fstatfs(fd)?.f_type as u64;
-        if self.refuses_direct || MEMORY_FILE_SYSTEMS.contains(&file_system) {
+        // The file system of a device's node says nothing of the device: /dev is a tmpfs.
+        let is_device = file_type(fd)? == FileType::BlockDevice;
+        let is_in_memory =
+            !is_device && MEMORY_FILE_SYSTEMS.contains(&(fstatfs(fd)?.f_type as u64));
+        if self.refuses_direct || is_in_memory {
             return Ok(None);
         }
         let stated = stated_alignment(fd)?;
@@ -159,13 +162,17 @@ impl DirectDevice {
             return Err(OpenError::Misaligned(needed));
         }
         let (stat, len_bytes) = (fstat(fd)?, len_bytes(fd)?);
-        let (identity, len_bytes_max) = match FileType::from_raw_mode(stat.st_mode) {
+        let (identity, len_bytes_max, block_bytes) = match file_type(fd)? {
             // A block device is what its number says, whatever node names it.
-            FileType::BlockDevice => (Identity { device: stat.st_rdev, inode: 0 }, len_bytes),
-            _ => (Identity { device: stat.st_dev, inode: stat.st_ino }, len_bytes_max(fd)),
+            FileType::BlockDevice => {
+                (Identity { device: stat.st_rdev, inode: 0 }, len_bytes, alignment.offset.into())
+            }
+            _ => {
+                let identity = Identity { device: stat.st_dev, inode: stat.st_ino };
+                (identity, len_bytes_max(fd), (fstatfs(fd)?.f_bsize as u64).max(1))
+            }
         };
         let (file, direct) = (DeviceFile(u32::MAX), direct.is_some());
-        let block_bytes = (fstatfs(fd)?.f_bsize as u64).max(1);
         Ok(Opened {
             file,
             identity,
@@ -186,11 +193,19 @@ impl DirectDevice {
             _ => Path::new("."),
         };
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let Ok(fd) = open(dir, flags, CREATION_MODE) else { return Ok(None) };
+        let fd = match open(dir, flags, CREATION_MODE) {
+            Ok(fd) => fd,
+            // The way by name would leave the file behind.
+            Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return Err(errno.into()),
+            Err(_) => return Ok(None),
+        };
         let opened = self.examine(&fd, how)?;
+        // Before there is a name, so that nothing is left where this is refused.
+        let dir = open_directory(dir)?;
         if !give_name(fd.as_fd(), path) {
             return Ok(None);
         }
+        sync_directory(&dir)?;
         Ok(Some((fd, opened)))
     }
 }
@@ -228,7 +243,7 @@ fn open_buffered(path: &Path, how: OpenHow) -> Result<OwnedFd, OpenError> {
 
 /// Refuses what is not a file.
 fn prepare(fd: &OwnedFd) -> Result<(), OpenError> {
-    match FileType::from_raw_mode(fstat(fd)?.st_mode) {
+    match file_type(fd)? {
         FileType::RegularFile | FileType::BlockDevice => {}
         _ => return Err(OpenError::NotAFile),
     }
@@ -241,9 +256,15 @@ fn sync_name(path: &Path) -> Result<(), Errno> {
     // The name may be a symbolic link, to a file in another directory.
     let file = std::fs::canonicalize(path)
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-    let dir = file.parent().unwrap_or(Path::new("/"));
-    let dir = open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    match rustix::io::retry_on_intr(|| fsync(&dir)) {
+    sync_directory(&open_directory(file.parent().unwrap_or(Path::new("/")))?)
+}
+
+fn open_directory(path: &Path) -> Result<OwnedFd, Errno> {
+    open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+}
+
+fn sync_directory(dir: &OwnedFd) -> Result<(), Errno> {
+    match rustix::io::retry_on_intr(|| fsync(dir)) {
         // This file system's directories cannot be synced.
         Err(Errno::INVAL) => Ok(()),
         done => done,
@@ -286,6 +307,10 @@ fn probe_alignment(fd: &OwnedFd) -> Result<Alignment, Errno> {
     Ok(if read == Ok(512) { SECTOR_ALIGNMENT } else { SAFE_ALIGNMENT })
 }
 
+fn file_type(fd: &OwnedFd) -> Result<FileType, Errno> {
+    Ok(FileType::from_raw_mode(fstat(fd)?.st_mode))
+}
+
 fn len_bytes(fd: impl AsFd) -> Result<u64, Errno> {
     let stat = fstat(&fd)?;
     match FileType::from_raw_mode(stat.st_mode) {
@@ -320,7 +345,8 @@ unsafe impl Device for DirectDevice {
             }
         };
         let created = if existing.is_none() { self.create(path, how)? } else { None };
-        let is_new = created.is_some() || how.create_new;
+        let has_durable_name = created.is_some();
+        let is_new = has_durable_name || how.create_new;
         let (fd, opened) = match created {
             Some(created) => created,
             None => {
@@ -330,15 +356,20 @@ unsafe impl Device for DirectDevice {
             }
         };
         // A file that has just been made is empty.
-        if (how.create || how.create_new) && opened.len_bytes == 0 {
+        if (how.create || how.create_new) && opened.len_bytes == 0 && !has_durable_name {
             sync_name(path)?;
         }
         Ok(Opened { file: self.queue.inbox.files.insert(fd)?, is_new, ..opened })
     }
 
     fn adopt(&self, fd: OwnedFd, how: OpenHow) -> Result<Opened, OpenError> {
-        let access = fcntl_getfl(&fd)? & OFlags::ACCMODE;
+        let flags = fcntl_getfl(&fd)?;
+        let access = flags & OFlags::ACCMODE;
         if access != OFlags::RDWR && (how.write || access != OFlags::RDONLY) {
+            return Err(Errno::BADF.into());
+        }
+        // KERNEL: pwrite(2) writes at the end of the file then, whatever the offset is.
+        if how.write && flags.contains(OFlags::APPEND) {
             return Err(Errno::BADF.into());
         }
         prepare(&fd)?;

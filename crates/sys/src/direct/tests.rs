@@ -1,4 +1,5 @@
 use std::collections::HashSet;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -158,6 +159,67 @@ fn refused_creation_leaves_no_file() {
     std::fs::write(&path, b"old").unwrap();
     assert_eq!(device.open(&path, for_writing()).unwrap_err(), OpenError::DirectRefused);
     assert_eq!(std::fs::read(&path).unwrap(), b"old");
+}
+
+/// Also if its name cannot be made durable, as its directory cannot be read.
+#[test]
+fn creation_in_an_unreadable_directory_leaves_no_file() {
+    let dir = on_disk();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o333)).unwrap();
+    let path = dir.path().join("pages");
+    let opened = thread::scope(|scope| {
+        let as_nobody = || {
+            // What root may do, this thread may not then, and others still may.
+            // SAFETY: it changes the calling thread alone.
+            unsafe { libc::setfsuid(65_534) };
+            DirectDevice::new().open(&path, for_writing())
+        };
+        scope.spawn(as_nobody).join().unwrap()
+    });
+    assert_eq!(opened.unwrap_err(), OpenError::System(Errno::ACCESS));
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_descriptor_that_appends_is_not_written() {
+    let dir = on_disk();
+    let (path, device) = (dir.path().join("log"), DirectDevice::new());
+    let open = || std::fs::File::options().read(true).append(true).create(true).open(&path);
+    let refused = device.adopt(open().unwrap().into(), OpenHow { create: false, ..for_writing() });
+    assert_eq!(refused.unwrap_err(), OpenError::System(Errno::BADF));
+    device.adopt(open().unwrap().into(), OpenHow::default()).unwrap();
+}
+
+#[test]
+fn root_block_devices_are_direct() {
+    let dir = on_disk();
+    let path = dir.path().join("disk");
+    std::fs::write(&path, [7; 1 << 20]).unwrap();
+    let losetup = |args: &[&str]| {
+        let output = std::process::Command::new("losetup").args(args).output();
+        let output = output.ok().filter(|output| output.status.success())?;
+        Some(String::from_utf8(output.stdout).unwrap().trim().to_owned())
+    };
+    let Some(node) = losetup(&["--find", "--show", path.to_str().unwrap()]) else {
+        println!("skipped: there is no losetup, or it may make no loop device");
+        return;
+    };
+    for device in with_queues() {
+        let how = OpenHow { create: false, ..for_writing() };
+        let opened = device.open(Path::new(&node), how).unwrap();
+        assert!(opened.direct && opened.len_bytes == 1 << 20, "{opened:?}");
+        assert_eq!(opened.block_bytes, u64::from(opened.alignment.offset));
+        let map = map(2);
+        let (written, read_back) = (page(&map, 0), page(&map, 1));
+        fill(written, 9);
+        assert_eq!(write(&device, opened.file, 8192, written), Ok(PAGE));
+        assert_eq!(device.sync(opened.file), Ok(()));
+        assert_eq!(read(&device, opened.file, 8192, read_back), Ok(PAGE));
+        assert_eq!(bytes(read_back), bytes(written));
+        device.close(opened.file);
+    }
+    losetup(&["--detach", &node]).unwrap();
 }
 
 #[test]
