@@ -201,21 +201,32 @@ fn a_wait_times_out_with_the_mutex_locked() {
 
 #[test]
 fn a_moved_waiter_is_notified_even_if_its_deadline_comes_first() {
-    let (mutex, changed) = (Mutex::new(()), Condvar::new());
-    let end = Deadline::after(Duration::from_millis(200));
-    thread::scope(|scope| {
-        let first = scope.spawn(|| changed.wait_until(&mut mutex.lock(), end));
-        until_queued(Address::of(Kind::Condvar, &changed));
-        let guard = mutex.lock();
-        assert!(changed.notify_one());
-        let is_over = || queued_for(guard.raw().address()) == 0;
-        while !is_over() {
-            thread::yield_now();
-        }
-        assert!(end.has_passed(Timestamp::now()), "it was moved, and left at its deadline");
-        drop(guard);
-        assert_eq!(first.join().unwrap(), Ok(()));
-    });
+    let (mutex, changed) = (&Mutex::new(()), &Condvar::new());
+    // A moved waiter has no tag; one that locks again has the time.
+    let is_moved = |guard: &MutexGuard<'_, ()>| {
+        let mut is_moved = false;
+        locks().for_each_tag(&guard.raw().address(), |tag| is_moved |= tag.0 == 0);
+        is_moved
+    };
+    let mut is_notified = false;
+    // Its deadline may come before the notification.
+    while !is_notified {
+        thread::scope(|scope| {
+            let end = Deadline::after(Duration::from_millis(100));
+            let waiter = scope.spawn(move || changed.wait_until(&mut mutex.lock(), end));
+            let here = Address::of(Kind::Condvar, changed);
+            while queued_for(here) == 0 && !end.has_passed(Timestamp::now()) {
+                thread::yield_now();
+            }
+            let guard = mutex.lock();
+            is_notified = changed.notify_one();
+            while !end.has_passed(Timestamp::now()) || is_moved(&guard) {
+                thread::yield_now();
+            }
+            drop(guard);
+            assert_eq!(waiter.join().unwrap().is_ok(), is_notified);
+        });
+    }
 }
 
 #[test]

@@ -13,6 +13,10 @@ use super::share::{self, Interval};
 use super::{Finding, Report, verdict};
 use crate::observation::TimeClass;
 
+/// CPU time is divided by the kernel's ticks, which are up to 10 ms long: of fewer than 20 a part
+/// says nothing.
+const SPLIT_MIN_NS: u64 = 200_000_000;
+
 /// How text is laid out.
 pub(super) struct Page<'a, W> {
     to: &'a mut W,
@@ -99,15 +103,15 @@ impl Report {
         page.heading("Summary")?;
         let machine_ns = of.duration_ns.saturating_mul(of.cpus as u64);
         let idle = share::percent(of.machine_idle_ns, machine_ns).filter(|idle| *idle > 0.0);
+        let split = format!(": user {}, system {}", duration(of.user_ns), duration(of.system_ns));
         page.line(&format!(
-            "{} on {} CPUs; processes: {}, threads: {}; CPU {}: user {}, system {}{}",
+            "{} on {} CPUs; processes: {}, threads: {}; CPU {}{}{}",
             duration(of.duration_ns),
             of.cpus,
             count(of.processes as u64),
             count(of.threads),
             duration(of.cpu_ns()),
-            duration(of.user_ns),
-            duration(of.system_ns),
+            if of.cpu_ns() < SPLIT_MIN_NS { "" } else { &split },
             idle.map_or_else(String::new, |idle| format!("; machine idle {} %", percent(idle))),
         ))?;
         page.line(&format!(
