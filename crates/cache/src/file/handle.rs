@@ -522,8 +522,8 @@ impl File {
     ///
     /// A guard that is forgotten ([`std::mem::forget`]) keeps the page until the last handle of the
     /// file goes, and its frame for ever. What it has changed is lost then, and so is what was
-    /// written to the page before, as far as that had not been written back: the next handle for
-    /// writing is told ([`Error::LostWrites`]).
+    /// written to the page before, as far as that had not been written back: of the latter the next
+    /// handle for writing is told ([`Error::LostWrites`]).
     ///
     /// ```no_run
     /// # use unherd_cache as unherd;

@@ -83,8 +83,9 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`File::sync_all`]: of failures in the whole file, so that each is reported once.
-    /// [`Error::BackwardRange`]; a range that is empty syncs nothing.
+    /// As [`File::sync_all`]: of failures in the whole file, so that each is reported once, and
+    /// [`Error::WouldDeadlock`] if this thread holds any page of it. [`Error::BackwardRange`]; a
+    /// range that is empty syncs nothing.
     pub fn sync_range(&self, range: Range<u64>) -> Result<(), Error> {
         self.check_forward(&range)?;
         let pages = self.pages_in(range);

@@ -65,8 +65,8 @@ impl OpenOptions {
         Self { write, ..self }
     }
 
-    /// Create the file where there is none. Its entry in the directory is on stable storage when
-    /// the opening returns.
+    /// Create the file where there is none. Its entry in the directory, which must be readable, is
+    /// on stable storage when the opening returns.
     pub fn create(self, create: bool) -> Self {
         Self { create, ..self }
     }

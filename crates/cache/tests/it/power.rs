@@ -19,13 +19,14 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, Command};
+use std::sync::LazyLock;
 
 use unherd_sys::primitives::thread;
 use unherd_testkit::Seed;
 
 use crate::power::disk::Disk;
 use crate::power::expected::Expected;
-use crate::power::writers::{Record, Setup};
+use crate::power::writers::{PROGRAM, Record, Setup};
 use crate::scene::{real_dir, turn};
 use crate::space::own_mounts;
 
@@ -188,6 +189,7 @@ fn cut_power_on_each(refuses: bool) {
             }
         }
     };
+    LazyLock::force(&PROGRAM);
     thread::scope(|scope| scope.spawn(on_all).join().unwrap());
 }
 

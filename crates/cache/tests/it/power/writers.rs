@@ -8,6 +8,7 @@ use std::fs::File as LogFile;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 
 use unherd_cache::{Cache, Error, File, Io};
 use unherd_sys::DirectDevice;
@@ -117,6 +118,9 @@ enum Way {
     Aio,
 }
 
+/// This program. In another mount namespace, below a chroot(2), nobody can tell its path.
+pub(super) static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| std::env::current_exe().unwrap());
+
 impl Setup {
     pub(super) const ALL: [Self; 5] = [
         Self { page_bytes: 4096, way: Way::IoUring },
@@ -129,7 +133,7 @@ impl Setup {
     /// The process that writes files in `dir`, and its steps to `log`.
     pub(super) fn command(self, dir: &Path, log: &Path, seed: u64) -> Command {
         let nth = Self::ALL.iter().position(|setup| *setup == self).unwrap();
-        let mut command = Command::new(std::env::current_exe().unwrap());
+        let mut command = Command::new(&*PROGRAM);
         command
             .args(["--exact", "power::child_that_writes_until_it_is_killed", "--nocapture"])
             .env("UNHERD_POWER_DIR", dir)
