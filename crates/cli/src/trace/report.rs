@@ -44,7 +44,7 @@ struct Opened<'a> {
 impl<'a> Opened<'a> {
     fn at(option: &'static str, path: &'a Option<PathBuf>) -> Result<Option<Self>, Failure> {
         let Some(path) = path.as_deref() else { return Ok(None) };
-        if path == "-" {
+        if path == Path::new("-") {
             return Err(Failure::tracing(format!(
                 "{option} -: standard output is the command's; name a file, or /dev/stdout"
             )));

@@ -110,7 +110,7 @@ impl<T: ?Sized, const BARGING_US: u32> RwLock<T, BARGING_US> {
     /// One compare-and-swap if there is no writer; unlocking is one subtraction.
     ///
     /// # Panics
-    /// If 2²² read guards are alive; in debug builds, if this thread holds it for writing.
+    /// In debug builds, if this thread holds it for writing. With 2²² read guards alive it aborts.
     #[inline]
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T, BARGING_US> {
@@ -120,8 +120,7 @@ impl<T: ?Sized, const BARGING_US: u32> RwLock<T, BARGING_US> {
 
     /// Locks it for reading, unless a writer has it or waits for it. Never sleeps.
     ///
-    /// # Panics
-    /// If 2²² read guards are alive.
+    /// Aborts if 2²² read guards are alive.
     #[inline]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T, BARGING_US>> {
         self.raw.try_read().then(|| self.read_guard())

@@ -491,7 +491,8 @@ fn of_waits(
         // Of CPU time the few that computed may have most. Of lost wakes nobody knows whether they
         // were of herds.
         let known = unproven.saturating_sub(scale.lost_wakes);
-        let most_looked = sum(lines, |line| line.possible_in_herds).saturating_mul(2) >= known;
+        let in_herds = sum(lines, |line| line.possible_in_herds);
+        let most_looked = known > 0 && in_herds.saturating_mul(2) >= known;
         let herd_share = percent(in_herds_ns, unproven_ns).unwrap_or_default() / 100.0;
         let herd_share = if needless.proven > 0 || most_looked { herd_share } else { 0.0 };
         let likely_share = herd_share.max(scale.ledger_share(lines));
