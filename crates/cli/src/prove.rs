@@ -158,10 +158,14 @@ fn advised(args: &ProveArgs, interrupt: &Interrupt) -> Result<(Cure, String), Fa
     match pause.map_err(|it| failed(it.to_string()))? {
         Pause::Ended(Some(status)) if status.code() != Some(args.exit_code) => {
             let expected = args.exit_code;
-            return Err(Failure::tracing(format!(
-                "traced, it ended with {status}, not {expected}; if that is right, say so by \
-                 --exit-code"
-            )));
+            let how = format!("traced, it ended with {status}, not {expected}");
+            return Err(match status.code() {
+                Some(code) => {
+                    let advice = format!("if that is right, give --exit-code {code}");
+                    Failure::tracing(format!("{how}; {advice}"))
+                }
+                None => failed(how),
+            });
         }
         Pause::Ended(_) => {}
         Pause::Deadline => return Err(failed("traced, it did not end (--timeout)".to_owned())),

@@ -46,7 +46,7 @@ impl<'a> Opened<'a> {
         let Some(path) = path.as_deref() else { return Ok(None) };
         if path == Path::new("-") {
             return Err(Failure::tracing(format!(
-                "{option} -: standard output is the command's; name a file, or /dev/stdout"
+                "{option} -: standard output is the command's; name a file"
             )));
         }
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);

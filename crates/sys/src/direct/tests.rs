@@ -195,7 +195,7 @@ fn a_descriptor_that_appends_is_not_written() {
 fn root_block_devices_are_direct() {
     let dir = on_disk();
     let path = dir.path().join("disk");
-    std::fs::write(&path, [7; 1 << 20]).unwrap();
+    std::fs::write(&path, vec![7; 1 << 20]).unwrap();
     let losetup = |args: &[&str]| {
         let output = std::process::Command::new("losetup").args(args).output();
         let output = output.ok().filter(|output| output.status.success())?;
