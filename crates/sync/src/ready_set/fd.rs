@@ -36,6 +36,8 @@ pub enum FdError {
         /// The kernel's error.
         errno: Errno,
     },
+    /// This is a child of fork(2), and the set has descriptors of its parent's.
+    Forked,
 }
 
 impl fmt::Display for FdError {
@@ -49,6 +51,10 @@ impl fmt::Display for FdError {
             Self::Refused { fd, errno } => {
                 write!(f, "the kernel refuses descriptor {fd} for a ready set: {errno}")
             }
+            Self::Forked => f.write_str(
+                "this process was forked from the one whose descriptors the ready set has; make a \
+                 set of its own",
+            ),
         }
     }
 }
@@ -74,7 +80,7 @@ impl ReadySet {
     /// thread for nothing.
     ///
     /// A child of fork(2) has the kernel's queue of events together with its parent: it may drop
-    /// the set and its sources, but not wait, as it would take its parent's events.
+    /// the set and its sources, but not wait, as it would take its parent's events, and adds none.
     ///
     /// ```
     /// # use unherd_sync as unherd;
@@ -104,6 +110,9 @@ impl ReadySet {
         let source = self.source().map_err(FdError::Full)?;
         let mut places = self.0.places.lock();
         let epoll = self.0.lead.descriptors().map_err(refused)?;
+        if epoll.is_forked() {
+            return Err(FdError::Forked);
+        }
         let added = epoll.add(fd.as_fd(), interest, source.token().to_kernel());
         if added.is_ok() {
             places.numbers.insert(number, source.token());

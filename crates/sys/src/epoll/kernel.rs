@@ -35,7 +35,8 @@ impl Epoll {
 
     /// Adds a descriptor, whose events come with `token`: each *edge* is one, that is, each time it
     /// becomes ready, and once if it is now. `token` is not `u64::MAX`. Errors are those of
-    /// epoll_ctl(2); `PERM` is said of what is always ready, such as regular files.
+    /// epoll_ctl(2); `PERM` is said of what is always ready, such as regular files. Not in a child of
+    /// fork(2), whose parent would get the events.
     pub fn add(&self, fd: BorrowedFd<'_>, interest: Interest, token: u64) -> Result<(), Errno> {
         let interest = match interest {
             Interest::Readable => EventFlags::IN | EventFlags::RDHUP,
@@ -43,6 +44,11 @@ impl Epoll {
             Interest::Both => EventFlags::IN | EventFlags::RDHUP | EventFlags::OUT,
         };
         epoll::add(&self.epoll, fd, EventData::new_u64(token), interest | EventFlags::ET)
+    }
+
+    /// Whether this is a child of the process that made it by fork(2). The epoll is its parent's.
+    pub fn is_forked(&self) -> bool {
+        self.mark.is_forked()
     }
 
     /// Removes a descriptor. An event of it that a wait has found already still comes. In a child
