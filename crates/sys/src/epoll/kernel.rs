@@ -35,8 +35,8 @@ impl Epoll {
 
     /// Adds a descriptor, whose events come with `token`: each *edge* is one, that is, each time it
     /// becomes ready, and once if it is now. `token` is not `u64::MAX`. Errors are those of
-    /// epoll_ctl(2); `PERM` is said of what is always ready, such as regular files. Not in a child of
-    /// fork(2), whose parent would get the events.
+    /// epoll_ctl(2); `PERM` is said of what is always ready, such as regular files. Not for a child
+    /// of fork(2), whose parent would get the events.
     pub fn add(&self, fd: BorrowedFd<'_>, interest: Interest, token: u64) -> Result<(), Errno> {
         let interest = match interest {
             Interest::Readable => EventFlags::IN | EventFlags::RDHUP,
