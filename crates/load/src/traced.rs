@@ -11,7 +11,8 @@
 mod scene;
 
 use std::ffi::OsString;
-use std::fs::remove_file;
+use std::fs::{read_dir, read_link, remove_file};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::random::mix_all;
@@ -40,6 +41,10 @@ const IMPLS: &[Impl] = &[
     },
     Impl { name: "perf-trace", about: "under `perf trace -s`, which counts system calls" },
     Impl { name: "strace", about: "under `strace -c -f`, which counts system calls by ptrace" },
+    Impl {
+        name: "offcputime",
+        about: "the program by itself, while bcc's `offcputime` adds up all sleeps by stack",
+    },
 ];
 
 const PARAMS: &[Param] = &[
@@ -110,7 +115,7 @@ impl Workload for Traced {
         let tracer = Tracer::named(job, &self.describe())?;
         let name = job.params.text("scene");
         let scene = Scene::named(name)?;
-        let _beside = tracer.watch_another(job)?;
+        let _beside = tracer.start_beside(job)?;
         let Speed { per_s, cpu_us, system_us } = scene.run(job, &tracer)?;
         let metrics = [
             ("operations_per_s", per_s),
@@ -126,11 +131,20 @@ impl Workload for Traced {
     }
 }
 
-/// A tracer's command line.
+/// A tracer's command line, and what it watches.
 struct Tracer {
     line: Vec<OsString>,
-    /// Whether it watches the program, and stands before it, or another.
-    watches: bool,
+    watches: Watches,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Watches {
+    /// The program: it starts it.
+    Program,
+    /// Another program.
+    Another,
+    /// All threads of the machine.
+    All,
 }
 
 impl Tracer {
@@ -144,7 +158,10 @@ impl Tracer {
             )
         };
         let mut line = match job.with.as_str() {
-            "floor" => return Ok(Self { line: Vec::new(), watches: true }),
+            "floor" => return Ok(Self { line: Vec::new(), watches: Watches::Program }),
+            "offcputime" => {
+                return Ok(Self { line: words(&["offcputime"]), watches: Watches::All });
+            }
             "unherd" | "bystander" => own(&["--full", "-o"])?,
             "unherd-no-calls" => own(&["--full", "--no-calls", "-o"])?,
             "listening" => {
@@ -156,13 +173,16 @@ impl Tracer {
             _ => return Err(job.unknown_impl(description)),
         };
         line.extend([report, "--".into()]);
-        Ok(Self { line, watches: job.with != "bystander" })
+        let watches = if job.with == "bystander" { Watches::Another } else { Watches::Program };
+        Ok(Self { line, watches })
     }
 
-    /// Starts it beside the program, if that is not to be watched, until the result is dropped.
-    fn watch_another(&self, job: &Job) -> Result<Option<ChildProcess>, LoadError> {
-        if self.watches {
-            return Ok(None);
+    /// Starts it beside the program, unless it is to start that, until the result is dropped.
+    fn start_beside(&self, job: &Job) -> Result<Option<ChildProcess>, LoadError> {
+        match self.watches {
+            Watches::Program => return Ok(None),
+            Watches::All => return self.watch_all().map(Some),
+            Watches::Another => {}
         }
         let sign = job.dir()?.join("watching");
         let line = "> \"$0\" && exec sleep 600";
@@ -173,9 +193,21 @@ impl Tracer {
         Ok(Some(tracer))
     }
 
-    /// `program`, under the tracer if that watches it, without standard input and output.
+    fn watch_all(&self) -> Result<ChildProcess, LoadError> {
+        let mut tracer = scene::spawn(command_of(&self.line))?;
+        let descriptors = format!("/proc/{}/fd", tracer.pid());
+        // It says nothing when its program is attached, but then it has a link to it.
+        let is_link = |target: PathBuf| target.as_os_str() == "anon_inode:bpf_link";
+        scene::until(&mut tracer, "offcputime", || {
+            let entries = read_dir(&descriptors).into_iter().flatten().flatten();
+            entries.filter_map(|entry| read_link(entry.path()).ok()).any(is_link)
+        })?;
+        Ok(tracer)
+    }
+
+    /// `program`, under the tracer if that starts it, without standard input and output.
     fn command(&self, program: &[OsString]) -> Command {
-        if self.watches { self.before(program) } else { command_of(program) }
+        if self.watches == Watches::Program { self.before(program) } else { command_of(program) }
     }
 
     fn before(&self, program: &[OsString]) -> Command {

@@ -203,6 +203,7 @@ fn not_installed(program: &str) -> LoadError {
         "perf" | "perf bench" => "linux-perf",
         "nginx" => "nginx-light",
         "postgres" | "pgbench" => "postgresql",
+        "offcputime" => "libbpf-tools",
         other => other,
     };
     LoadError::usage(format!("{program} is not here: install the package {package}"))
