@@ -585,7 +585,8 @@ impl fmt::Display for Error {
             ),
             Self::NotSynced { file, page } => write!(
                 f,
-                "page {page} of {} holds writes that are not synced; call `sync_all` first",
+                "page {page} of {} holds writes that are not synced; call `sync_all` first (after \
+                 a `close`, by another handle of the file)",
                 file.display()
             ),
             Self::Held { file, page, lsn, released } => write!(

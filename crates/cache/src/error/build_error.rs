@@ -68,8 +68,8 @@ impl fmt::Display for BuildError {
             ),
             Self::TooSmall { capacity_bytes, page_bytes, frames, least } => write!(
                 f,
-                "a capacity of {} holds {frames} pages; at least {least} are needed, which is {}",
-                Size(*capacity_bytes as u64),
+                "a capacity of {capacity_bytes} bytes holds {frames} pages; at least {least} are \
+                 needed, which is {}",
                 Size((least * page_bytes) as u64)
             ),
             Self::TooLarge { capacity_bytes } => write!(
@@ -80,7 +80,7 @@ impl fmt::Display for BuildError {
             Self::InsufficientMemory { bytes, available_bytes, limit } => write!(
                 f,
                 "the cache takes {} of memory when it is built, and {} are available according to \
-                 {}; build it with less capacity",
+                 {}; build it with less capacity, or a smaller `max_capacity`",
                 Size(*bytes as u64),
                 Size(*available_bytes),
                 limit.display()
