@@ -1,6 +1,7 @@
 //! How far a bench has come: a bar on a terminal, nothing when piped.
 
 use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use unherd_lab::{BenchObserver, Plan, printable};
@@ -11,6 +12,9 @@ use crate::output::{StandardError, note};
 /// What remains is said, and the tables so far are shown, where it takes longer than this, in
 /// seconds.
 const LONG_S: f64 = 60.0;
+
+/// How long the rounds take is said before them where that is more, in seconds.
+const EXPECTED_S: f64 = 5.0;
 
 /// A bar on standard error; or there, where that is no terminal, the few words that a waiter must
 /// know. The tables so far go there, too: the first round's to a terminal at any rate. Standard
@@ -25,6 +29,7 @@ pub(crate) struct Progress {
     /// The rounds that there are to be.
     rounds: usize,
     has_repeated: bool,
+    has_told_duration: bool,
 }
 
 impl Progress {
@@ -37,6 +42,7 @@ impl Progress {
             began: Timestamp::now(),
             rounds: 0,
             has_repeated: false,
+            has_told_duration: false,
         }
     }
 
@@ -45,7 +51,23 @@ impl Progress {
     }
 }
 
+/// A duration in words.
+fn about(seconds: f64) -> String {
+    match seconds > LONG_S {
+        true => format!("about {} minutes", (seconds / 60.0).ceil()),
+        false => format!("about {} seconds", seconds.ceil()),
+    }
+}
+
 impl BenchObserver for Progress {
+    fn expects(&mut self, plan: &Plan, rounds: usize, duration: Duration) {
+        let (seconds, runs) = (duration.as_secs_f64(), plan.cells.len() * plan.contenders.len());
+        if seconds > EXPECTED_S && !self.has_told_duration {
+            self.has_told_duration = true;
+            note(&format!("{rounds} rounds of {runs} runs take {} in all", about(seconds)));
+        }
+    }
+
     fn begun(&mut self, plan: &Plan, processes: usize) {
         if let Some(warning) = self.warning.take() {
             note(&warning);
@@ -90,8 +112,7 @@ impl BenchObserver for Progress {
         let left_s = took_s * left as f64;
         let is_long = left_s > LONG_S;
         if !self.is_terminal && is_long {
-            let minutes = (left_s / 60.0).ceil();
-            note(&format!("{left} more rounds take about {minutes} minutes"));
+            note(&format!("{left} more rounds take {}", about(left_s)));
         }
         let is_first_on_terminal = self.is_terminal && done == 1;
         if self.shows_tables && (is_first_on_terminal || is_long) {

@@ -17,7 +17,8 @@ use clap::Args;
 use rustix::process::{Pid, Signal, kill_process_group};
 use unherd_lab::statistics::Verdict;
 use unherd_lab::{
-    CompareRequest, Error, Interrupt, Read, Side, check_place, compare, plan_comparison,
+    BenchObserver, CompareRequest, Error, Interrupt, Read, Side, check_place, compare,
+    plan_comparison,
 };
 use unherd_sys::{Deadline, Timestamp};
 use unherd_trace::advice::Waste;
@@ -93,10 +94,14 @@ pub(crate) fn run(args: &ProveArgs) -> Result<ExitCode, Failure> {
     };
     let request = request(args, cure, preload.as_ref());
     let explain = |error| explained(error, &request, cure, &interrupt);
-    let planned = plan_comparison(&request, &interrupt).map_err(explain)?;
+    let began = Timestamp::now();
+    let plan = plan_comparison(&request, &interrupt).map_err(explain)?.plan;
+    let round = Timestamp::now().since(began);
     preload.iter().try_for_each(|preload| check_acts(preload, cure))?;
-    let planned = CompareRequest { plan: Some(planned.plan), ..request.clone() };
-    let outcome = compare(&planned, &mut Progress::new(false), &interrupt).map_err(explain)?;
+    let mut progress = Progress::new(false);
+    progress.expects(&plan, plan.rounds, round * plan.rounds as u32);
+    let planned = CompareRequest { plan: Some(plan), ..request.clone() };
+    let outcome = compare(&planned, &mut progress, &interrupt).map_err(explain)?;
     outcome.keep()?;
     note(&format!("the record is in {}", outcome.directory().display()));
     if let Some(error) = outcome.failed {

@@ -53,6 +53,8 @@ pub struct Conditions {
 
 /// Who watches a bench run.
 pub trait BenchObserver {
+    /// How many rounds of `plan` follow and how long they take together, where first runs tell it.
+    fn expects(&mut self, plan: &Plan, rounds: usize, duration: Duration);
     /// The machine is ready, and the record is there; this much is to be run.
     fn begun(&mut self, plan: &Plan, processes: usize);
     /// A process is about to start.

@@ -165,6 +165,11 @@ pub fn compare(
     };
     let mut series = Series::new(&plan, record, rounds, request.block, request.keep_disturbed);
     let groups = series.groups_left();
+    // How many rounds make the interval narrow is not known before.
+    if plan.until.is_none() {
+        let rounds = groups.div_ceil(plan.cells.len());
+        watch.expects(&plan, rounds, commands.round_duration * rounds as u32);
+    }
     watch.begun(&plan, groups * plan.contenders.len());
     let done = series.run(&commands, watch, &mut |series, number, _| is_narrow(series, number));
     watch.ended();
@@ -199,14 +204,21 @@ fn ready<'a>(
     let _ = Cgroup::sweep();
     let cells = cells.into_iter().map(|cell| FilledCell::new(request, cell));
     let cells = cells.collect::<Result<Vec<_>, Error>>()?;
-    let mut commands = Commands { request, cells, files, metrics: None, interrupt };
+    let mut commands = Commands {
+        request,
+        cells,
+        files,
+        metrics: None,
+        round_duration: Duration::ZERO,
+        interrupt,
+    };
     let first = commands.first_runs()?;
     let metrics = commands.metrics(&first)?;
     let description = described(&metrics)?;
     commands.metrics = Some(metrics);
-    let took = first.iter().flatten().map(|run| run.elapsed).sum();
+    commands.round_duration = first.iter().flatten().map(|run| run.elapsed).sum();
     let cells = commands.cells.iter().map(|filled| filled.cell.clone()).collect();
-    let mut plan = planned(request, &description, cells, took)?;
+    let mut plan = planned(request, &description, cells, commands.round_duration)?;
     if let Some(known) = &request.plan {
         // By default it follows from the time of the first run, which is another one now.
         plan.rounds = known.rounds;
@@ -357,6 +369,8 @@ struct Commands<'a> {
     files: Option<AdapterFiles>,
     /// Known after the first runs.
     metrics: Option<Metrics>,
+    /// What the first runs took together: as long as a round.
+    round_duration: Duration,
     interrupt: &'a Interrupt,
 }
 

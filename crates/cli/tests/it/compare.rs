@@ -60,6 +60,17 @@ fn the_verdict_is_the_first_and_the_last_line() {
     assert_eq!(again.stdout, ran.stdout);
 }
 
+/// Its first run takes long, so the rounds are expected to.
+#[test]
+fn long_rounds_are_announced() {
+    let place = Place::new();
+    let ran = shells(&place, &[], &["[ -e slow ] || { >slow; sleep 0.8; }", "true"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let told = ran.stderr.lines().next().unwrap();
+    let expected = "unherd: 8 rounds of 2 runs take about ";
+    assert!(told.starts_with(expected) && told.ends_with(" seconds in all"), "{ran:?}");
+}
+
 #[test]
 fn metrics_that_are_no_times_are_better_or_worse() {
     let place = Place::new();

@@ -155,6 +155,17 @@ fn lost_events_are_an_error() {
     );
 }
 
+/// Its first run takes long, so the rounds are expected to.
+#[test]
+fn long_rounds_are_announced_once() {
+    let place = Place::new();
+    let script = "[ -e slow ] || { >slow; sleep 0.8; }";
+    let ran = prove(&place, "--cure timer-slack", &["sh", "-c", script]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stderr.starts_with("unherd: 8 rounds of 2 runs take about "), "{ran:?}");
+    assert_eq!(ran.stderr.matches(" in all\n").count(), 1, "{ran:?}");
+}
+
 #[test]
 fn programs_that_change_are_an_error() {
     let place = Place::new();
