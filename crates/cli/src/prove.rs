@@ -121,8 +121,15 @@ pub(crate) fn run(args: &ProveArgs) -> Result<ExitCode, Failure> {
     let same = "Standard output and exit code were the same in all runs.";
     let verdicts: Vec<_> = outcome.result.comparisons.iter().map(|line| line.verdict).collect();
     let cured = cured.map_or_else(String::new, |of| conclusion(cure, &of, &verdicts) + "\n");
-    output::print(&format!("{}\n{cured}{acted}{same}\n", outcome.tables))?;
+    let tables = without_last_verdict(&outcome.tables);
+    output::print(&format!("{tables}\n{cured}{acted}{same}\n"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The tables without the verdict at their end, which is their first line, too.
+fn without_last_verdict(tables: &str) -> &str {
+    let verdict = tables.split("\n\n").next().unwrap_or_default();
+    tables.strip_suffix(&format!("\n{verdict}\n")).unwrap_or(tables)
 }
 
 /// What the measurement says of the cure that was taken for the finding.

@@ -34,6 +34,8 @@ fn gain(cure: &str, scene: &str) -> f64 {
     let words: Vec<&str> = [&*program].into_iter().chain(scene.split(' ')).collect();
     let ran = prove(&place, &format!("--timeout 10 --cure {cure}"), &words);
     assert_eq!(ran.code, Some(0), "{ran:?}");
+    let verdict = ran.stdout.lines().next().unwrap();
+    assert_eq!(ran.stdout.matches(verdict).count(), 1, "{ran:?}");
     let last = "Standard output and exit code were the same in all runs.\n";
     assert!(ran.stdout.ends_with(last), "{ran:?}");
     if cure != "timer-slack" {
