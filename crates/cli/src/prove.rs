@@ -34,6 +34,10 @@ use crate::trace::spawn_advice;
 
 const BEFORE: &str = "before";
 
+/// What is judged, with its name for people.
+const JUDGED: [(&str, &str); 3] =
+    [("wall_s", "wall time"), ("cpu_s", "CPU time"), ("context_switches", "context switches")];
+
 /// How often, at most, the program runs twice without the cure after it failed with it.
 const MAX_CHECKS: usize = 20;
 
@@ -119,7 +123,8 @@ pub(crate) fn run(args: &ProveArgs) -> Result<ExitCode, Failure> {
         None => String::new(),
     };
     let same = "Standard output and exit code were the same in all runs.";
-    let verdicts: Vec<_> = outcome.result.comparisons.iter().map(|line| line.verdict).collect();
+    let lines = &outcome.result.comparisons;
+    let verdicts: Vec<_> = lines.iter().map(|line| (&*line.metric, line.verdict)).collect();
     let cured = cured.map_or_else(String::new, |of| conclusion(cure, &of, &verdicts) + "\n");
     let tables = without_last_verdict(&outcome.tables);
     output::print(&format!("{tables}\n{cured}{acted}{same}\n"))?;
@@ -133,14 +138,20 @@ fn without_last_verdict(tables: &str) -> &str {
 }
 
 /// What the measurement says of the cure that was taken for the finding.
-fn conclusion(cure: Cure, finding: &str, verdicts: &[Verdict]) -> String {
-    let has = |verdict| verdicts.contains(&verdict);
-    let here = match (has(Verdict::Faster), has(Verdict::Slower)) {
-        (true, false) => return format!("{cure} is the cure for {finding}."),
-        (true, true) => "it makes one thing better and another worse",
-        (false, true) => "it makes the program worse",
-        (false, false) if verdicts.iter().all(|of| *of == Verdict::Same) => "it changes nothing",
-        (false, false) => "no gain can be told from chance",
+fn conclusion(cure: Cure, finding: &str, verdicts: &[(&str, Verdict)]) -> String {
+    let names = |wanted| -> Option<String> {
+        let of_verdict = |it: &(&str, _)| verdicts.contains(&(it.0, wanted));
+        let names: Vec<_> = JUDGED.into_iter().filter(of_verdict).map(|(_, name)| name).collect();
+        (!names.is_empty()).then(|| names.join(" and "))
+    };
+    let here = match (names(Verdict::Faster), names(Verdict::Slower)) {
+        (Some(_), None) => return format!("{cure} is the cure for {finding}."),
+        (Some(better), Some(worse)) => format!("it makes {worse} worse, and {better} better"),
+        (None, Some(worse)) => format!("it makes {worse} worse"),
+        (None, None) if verdicts.iter().all(|(_, of)| *of == Verdict::Same) => {
+            "it changes nothing".to_owned()
+        }
+        (None, None) => "no gain can be told from chance".to_owned(),
     };
     format!("{cure} is meant for {finding}; here {here}.")
 }
@@ -217,7 +228,7 @@ fn request(args: &ProveArgs, cure: Cure, preload: Option<&Preload>) -> CompareRe
         sides: vec![before, after],
         directory: std::env::temp_dir(),
         read: Read::Nothing,
-        judge: ["wall_s", "cpu_s", "context_switches"].map(str::to_owned).to_vec(),
+        judge: JUDGED.map(|(metric, _)| metric.to_owned()).to_vec(),
         rounds: args.rounds,
         seed: Timestamp::now().as_ns() & u64::from(u32::MAX),
         delta: 0.02,
@@ -320,13 +331,16 @@ mod tests {
 
     #[test]
     fn conclusion_follows_the_verdicts() {
-        let says = |verdicts: &[Verdict]| conclusion(Cure::TimerSlack, "polling", verdicts);
+        let says = |[wall, cpu, switches]: &[Verdict; 3]| {
+            let verdicts = [("wall_s", *wall), ("cpu_s", *cpu), ("context_switches", *switches)];
+            conclusion(Cure::TimerSlack, "polling", &verdicts)
+        };
         let (better, worse) = (Verdict::Faster, Verdict::Slower);
         let (same, open) = (Verdict::Same, Verdict::CannotTell);
         assert_eq!(says(&[same, open, better]), "timer-slack is the cure for polling.");
         for (verdicts, end) in [
-            (&[worse, open, same], "polling; here it makes the program worse."),
-            (&[worse, better, same], "; here it makes one thing better and another worse."),
+            (&[worse, open, same], "polling; here it makes wall time worse."),
+            (&[worse, worse, better], "wall time and CPU time worse, and context switches better."),
             (&[same, same, same], "; here it changes nothing."),
             (&[same, open, same], "; here no gain can be told from chance."),
         ] {

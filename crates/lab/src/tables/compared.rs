@@ -122,13 +122,15 @@ fn verdict(lines: &[&ComparisonLine], delta: f64) -> String {
         true => format!(" by {}", title(&lines[0].metric)),
         false => String::new(),
     };
-    let mut parts = Vec::new();
-    if !better.is_empty() {
-        parts.push(format!("{label} is {is_better} than {base}{by}: {}", named(&better)));
+    let mut changed = [(is_better, &better), (is_worse, &worse)];
+    // What takes longer stands first, whatever else is gained.
+    if worse.iter().any(|line| is_time(&line.metric)) {
+        changed.reverse();
     }
-    if !worse.is_empty() {
-        parts.push(format!("{label} is {is_worse} than {base}{by}: {}", named(&worse)));
-    }
+    let changed = changed.iter().filter(|(_, lines)| !lines.is_empty());
+    let mut parts: Vec<String> = changed
+        .map(|(word, lines)| format!("{label} is {word} than {base}{by}: {}", named(lines)))
+        .collect();
     let same = of(Verdict::Same);
     if !same.is_empty() {
         let within = number(100.0 * delta);
@@ -344,6 +346,18 @@ mod tests {
         let many = (0..6).map(|i| of_metric(&format!("b{i} ns"), slower.clone())).collect();
         assert!(verdicts(&result(many)).ends_with("b3 ns 1.05 × (1.04 to 1.06), and 2 more.\n"));
         assert_eq!(verdicts(&result(Vec::new())), "Nothing was compared.\n");
+    }
+
+    #[test]
+    fn longer_time_stands_before_other_gains() {
+        let fewer = of_metric("context_switches", line(1.9, 2.1, Verdict::Faster));
+        let slower = of_metric("wall_s", line(0.19, 0.21, Verdict::Slower));
+        let said = verdicts(&result(vec![fewer.clone(), slower]));
+        assert!(said.starts_with("B is worse than A: wall time 5."), "{said}");
+        assert!(said.contains("; B is better than A: context switches 2."), "{said}");
+        let more = of_metric("peak_bytes", line(0.94, 0.96, Verdict::Slower));
+        let said = verdicts(&result(vec![more, fewer]));
+        assert!(said.starts_with("B is better than A: context switches"), "{said}");
     }
 
     #[test]
