@@ -41,6 +41,10 @@ const JUDGED: [(&str, &str); 3] =
 /// How often, at most, the program runs twice without the cure after it failed with it.
 const MAX_CHECKS: usize = 20;
 
+const CAUTION_OF_WAKE_ONE: &str = "\
+That shows no lost event, and is no proof that none can be lost: wake-one is safe only where all \
+waiters of a condition wait for the same thing.\n";
+
 /// No cure is known for what was found.
 const NO_CURE: u8 = 3;
 /// The cure cannot be applied to the program, or found nothing to act on.
@@ -123,11 +127,15 @@ pub(crate) fn run(args: &ProveArgs) -> Result<ExitCode, Failure> {
         None => String::new(),
     };
     let same = "Standard output and exit code were the same in all runs.";
+    let caution = match cure {
+        Cure::WakeOne => CAUTION_OF_WAKE_ONE,
+        _ => "",
+    };
     let lines = &outcome.result.comparisons;
     let verdicts: Vec<_> = lines.iter().map(|line| (&*line.metric, line.verdict)).collect();
     let cured = cured.map_or_else(String::new, |of| conclusion(cure, &of, &verdicts) + "\n");
     let tables = without_last_verdict(&outcome.tables);
-    output::print(&format!("{tables}\n{cured}{acted}{same}\n"))?;
+    output::print(&format!("{tables}\n{cured}{acted}{same}\n{caution}"))?;
     Ok(ExitCode::SUCCESS)
 }
 

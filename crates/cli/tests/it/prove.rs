@@ -37,7 +37,9 @@ fn gain(cure: &str, scene: &str) -> f64 {
     let verdict = ran.stdout.lines().next().unwrap();
     assert_eq!(ran.stdout.matches(verdict).count(), 1, "{ran:?}");
     let last = "Standard output and exit code were the same in all runs.\n";
-    assert!(ran.stdout.ends_with(last), "{ran:?}");
+    let (_, below) = ran.stdout.split_once(last).unwrap_or_else(|| panic!("{ran:?}"));
+    let is_warned = below.starts_with("That shows no lost event, and is no proof that none can");
+    assert_eq!((is_warned, below.lines().count()), (cure == "wake-one", below.len().min(1)));
     if cure != "timer-slack" {
         assert!(ran.stdout.contains(&format!("\n{cure} acted ")), "{ran:?}");
     }
@@ -278,7 +280,7 @@ fn root_first_finding_names_the_cure() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.stderr.contains("\nunherd: cure: wake-one\n"), "{ran:?}");
     assert!(ran.stdout.starts_with("wake-one is better than before: "), "{ran:?}");
-    let last: Vec<&str> = ran.stdout.lines().rev().take(2).collect();
+    let last: Vec<&str> = ran.stdout.lines().rev().skip(1).take(2).collect();
     let cured = "wake-one is the cure for needless wakeups: futex from take (scenes.c:";
     assert!(last[1].starts_with(cured) && last[1].ends_with("), scenes."), "{ran:?}");
     assert!(last[0].starts_with("wake-one acted "), "{ran:?}");
