@@ -63,16 +63,18 @@ fn start(
     }
     let outcome = bench(&plan, known, &conditions, &mut progress, &interrupt)?;
     // Print first: writing may fail. Write all the same when nobody reads the output.
-    // An error names the record itself.
-    let record = outcome.failed.is_none().then_some(outcome.directory());
     let printed = match is_quiet {
         true => Ok(()),
-        false => print(args.format, &outcome.result, &outcome.tables, record, Some(known)),
+        false => print(args.format, &outcome.result, &outcome.tables, Some(known)),
     };
     outcome.keep()?;
     args.files.write_outcome(&outcome)?;
     printed?;
-    outcome.failed.map_or(Ok(ExitCode::SUCCESS), |error| Err(error.into()))
+    let record = format!("the record is in {}", outcome.directory().display());
+    // An error names it itself.
+    outcome.failed.map_or(Ok(()), Err)?;
+    note(&record);
+    Ok(ExitCode::SUCCESS)
 }
 
 fn plan(request: &Request, known: &RegisteredWorkload) -> Result<Plan, Error> {
@@ -144,32 +146,27 @@ pub(crate) fn report(
         _ if files.take_standard_output() => {}
         // Its own tables end with the verdict.
         (Format::Text, false) => output::print(&tables)?,
-        _ => print(format, &result, &tables, None, None)?,
+        _ => print(format, &result, &tables, None)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The result; as text, with what was shown in its last lines. `record` is named, and `known` says
-/// what the implementations are.
+/// The result; as text, with what was shown in its last lines. `known` says what the
+/// implementations are.
 fn print(
     format: Format,
     result: &BenchResult,
     tables: &str,
-    record: Option<&Path>,
     known: Option<&RegisteredWorkload>,
 ) -> Result<(), Failure> {
     if format == Format::Json {
         return output::print(&json(result));
     }
-    output::print(tables)?;
-    if let Some(record) = record {
-        note(&format!("the record is in {}", record.display()));
-    }
     let about = |name: &str| {
         let impls = &known?.workload.impls;
         impls.iter().find(|known| known.name == name).map(|known| &*known.about)
     };
-    output::print(&format!("\n{}", summary(result, about)))
+    output::print(&format!("{tables}\n{}", summary(result, about)))
 }
 
 fn request(args: &BenchArgs, params: Vec<(String, Vec<String>)>) -> Request {

@@ -67,10 +67,6 @@ fn start(args: &CompareArgs, again: Option<&BlockRun>) -> Result<ExitCode, Failu
     let is_text = args.format == Format::Text && !args.files.take_standard_output();
     // Print first: writing may fail. Write all the same when nobody reads the output.
     let mut printed = if is_text { output::print(&outcome.tables) } else { Ok(()) };
-    // An error names it, and its line is the first.
-    if args.format == Format::Text && outcome.failed.is_none() {
-        note(&format!("the record is in {}", outcome.directory().display()));
-    }
     outcome.keep()?;
     let confirmed = match args.confirm && outcome.failed.is_none() {
         true => confirm(args, &request, &mut outcome, &mut progress, &interrupt),
@@ -81,6 +77,10 @@ fn start(args: &CompareArgs, again: Option<&BlockRun>) -> Result<ExitCode, Failu
     }
     args.files.write_outcome(&outcome)?;
     printed?;
+    // An error names it itself.
+    if outcome.failed.is_none() {
+        note(&format!("the record is in {}", outcome.directory().display()));
+    }
     confirmed?;
     if let Some(error) = outcome.failed {
         return Err(error.into());

@@ -111,8 +111,9 @@ pub(crate) fn run(args: &ProveArgs) -> Result<ExitCode, Failure> {
     let planned = CompareRequest { plan: Some(plan), ..request.clone() };
     let outcome = compare(&planned, &mut progress, &interrupt).map_err(explain)?;
     outcome.keep()?;
-    note(&format!("the record is in {}", outcome.directory().display()));
+    let record = format!("the record is in {}", outcome.directory().display());
     if let Some(error) = outcome.failed {
+        note(&record);
         return Err(explain(error));
     }
     let acted = match &preload {
@@ -136,6 +137,7 @@ pub(crate) fn run(args: &ProveArgs) -> Result<ExitCode, Failure> {
     let cured = cured.map_or_else(String::new, |of| conclusion(cure, &of, &verdicts) + "\n");
     let tables = without_last_verdict(&outcome.tables);
     output::print(&format!("{tables}\n{cured}{acted}{same}\n{caution}"))?;
+    note(&record);
     Ok(ExitCode::SUCCESS)
 }
 

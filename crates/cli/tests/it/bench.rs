@@ -72,6 +72,8 @@ fn json_is_the_contract_and_nothing_else() {
     let ran = place
         .run("bench fake --threads 1,2 --buckets 1,16 --format json --rounds 8 --keep-disturbed");
     assert_eq!(ran.code, Some(0), "{ran:?}");
+    let last = ran.stderr.lines().last().unwrap();
+    assert!(last.starts_with("unherd: the record is in out/fake-"), "{last}");
     let result: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(result["schema"], "unherd.bench/1");
     assert_eq!(result["workload"], "fake");

@@ -92,6 +92,7 @@ fn json_has_each_round_and_metric() {
         &["--json", "run.p99", "--format", "json"],
         &[r#"echo '{"run": {"p99": 4}}'"#, r#"echo '{"run": {"p99": 2}}'"#],
     );
+    assert_eq!(ran.stderr, "unherd: the record is in record\n");
     let result = json(&ran);
     assert_eq!(result["schema"], "unherd.bench/1");
     assert_eq!(result["comparisons"][0]["metric"], "p99");
