@@ -49,6 +49,8 @@ waiters of a condition wait for the same thing.\n";
 const NO_CURE: u8 = 3;
 /// The cure cannot be applied to the program, or found nothing to act on.
 const NOT_APPLIED: u8 = 4;
+/// 128 and SIGINT's number.
+const INTERRUPTED: u8 = 130;
 
 /// Apply a cure to a program, unmodified, and measure what it gains.
 ///
@@ -188,7 +190,8 @@ fn advised(args: &ProveArgs, interrupt: &Interrupt) -> Result<(Cure, String), Fa
     // What it has left running must not run beside the measurement, nor after an error.
     let group = session.command_pid().and_then(|pid| Pid::from_raw(pid.cast_signed()));
     group.map(|group| kill_process_group(group, Signal::KILL));
-    match pause.map_err(|it| failed(it.to_string()))? {
+    let pause = pause.map_err(|it| failed(it.to_string()))?;
+    match pause {
         Pause::Ended(Some(status)) if status.code() != Some(args.exit_code) => {
             let expected = args.exit_code;
             let how = format!("traced, it ended with {status}, not {expected}");
@@ -200,12 +203,16 @@ fn advised(args: &ProveArgs, interrupt: &Interrupt) -> Result<(Cure, String), Fa
                 None => failed(how),
             });
         }
-        Pause::Ended(_) => {}
+        Pause::Ended(_) | Pause::Ready => {}
         Pause::Deadline => return Err(failed("traced, it did not end (--timeout)".to_owned())),
-        Pause::Ready => return Err(Error::InterruptedStep { what: "the trace".to_owned() }.into()),
     }
     let seen = session.finish().map_err(|error| failed(error.to_string()))?;
     let report = Report::new(&seen, &mut Symbols::new());
+    if matches!(pause, Pause::Ready) {
+        let line =
+            format!("the traced run was interrupted; until then: {}", report.verdict.join(" "));
+        return Err(Failure::WithCode { line, code: INTERRUPTED });
+    }
     // To wait for a processor is a consequence, which never leads.
     let first = report.findings.iter().find(|finding| finding.waste != Waste::NoProcessor);
     let pattern = first.and_then(|finding| finding.advice).map(|advice| advice.pattern);

@@ -1,11 +1,13 @@
 //! `unherd prove`: programs of which it is known what each cure does to them.
 
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::place::{Place, Ran};
+use crate::place::{Place, Ran, send};
 use crate::trace::{is_refused, ran};
 
 /// The scenes, compiled.
@@ -267,6 +269,26 @@ fn root_cure_that_harms_is_not_praised() {
     let last = ran.stdout.lines().rev().nth(1).unwrap();
     let meant = "timer-slack is meant for polling by timer: clock_nanosleep from pace (scenes.c:";
     assert!(last.starts_with(meant) && last.contains(" worse"), "{ran:?}");
+}
+
+#[test]
+fn root_interrupted_trace_tells_what_it_saw() {
+    let place = Place::new();
+    if is_refused(&prove(&place, "", &["true"])) {
+        return;
+    }
+    let pipe = place.path().join("alive");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let script = format!("{} pace 50 500; echo here >alive; sleep 1000", scenes(&place, &["-g"]));
+    let mut command = place.command("prove -- sh -c");
+    let prove = command.arg(&script).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    BufReader::new(File::open(&pipe).unwrap()).read_line(&mut String::new()).unwrap();
+    assert!(send("-INT", &prove.id().to_string()));
+    let output = prove.wait_with_output().unwrap();
+    let [stdout, stderr] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
+    assert_eq!((output.status.code(), &*stdout, stderr.lines().count()), (Some(130), "", 1));
+    let seen = stderr.strip_prefix("unherd: the traced run was interrupted; until then: ");
+    assert!(seen.is_some_and(|seen| seen.contains(" from pace (scenes.c:")), "{stderr}");
 }
 
 #[test]
