@@ -217,6 +217,16 @@ pub(crate) fn word(line: &ComparisonLine) -> String {
     word_of(line).to_uppercase()
 }
 
+/// How much a metric that is not judged has changed, if that can be told.
+fn change(metric: &str, base: f64, other: f64) -> Option<String> {
+    // The kernel divides CPU time by ticks of up to 10 ms: a part of fewer than 20 says nothing.
+    let least = match metric {
+        "user_s" | "sys_s" => 0.2,
+        _ => f64::MIN_POSITIVE,
+    };
+    (base >= least).then(|| percent(other / base))
+}
+
 /// The other metrics, with their medians.
 fn not_judged(header: &Header, result: &BenchResult, point: &Point) -> String {
     let metrics = header.description.iter().flat_map(|workload| &workload.metrics);
@@ -235,10 +245,8 @@ fn not_judged(header: &Header, result: &BenchResult, point: &Point) -> String {
         }
         let mut row = vec![title(metric)];
         row.extend(labels.iter().map(|label| median(result, point, label, metric)));
-        if let [Some(base), Some(other)] = *lines
-            && base.median > 0.0
-        {
-            row.push(percent(other.median / base.median));
+        if let [Some(base), Some(other)] = *lines {
+            row.extend(change(metric, base.median, other.median));
         }
         rows.push(row);
     }
@@ -358,6 +366,17 @@ mod tests {
         let more = of_metric("peak_bytes", line(0.94, 0.96, Verdict::Slower));
         let said = verdicts(&result(vec![more, fewer]));
         assert!(said.starts_with("B is better than A: context switches"), "{said}");
+    }
+
+    #[test]
+    fn few_ticks_make_no_percent() {
+        for part in ["user_s", "sys_s"] {
+            assert_eq!(change(part, 0.01, 0.0), None);
+            assert_eq!(change(part, 0.01, 0.5), None);
+            assert_eq!(change(part, 0.2, 0.1).as_deref(), Some("−50.0 %"));
+        }
+        assert_eq!(change("wall_s", 0.01, 0.02).as_deref(), Some("+100 %"));
+        assert_eq!(change("major_faults", 0.0, 1.0), None);
     }
 
     #[test]
