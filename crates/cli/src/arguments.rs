@@ -23,9 +23,10 @@ use crate::trace::TraceArgs;
 /// Of the commands that have none of their own.
 const EXIT_CODES: &str = "\
 Exit codes: 0 done; 1 what was measured failed, the implementations disagree, or a file was not \
-written; 2 the command line is wrong, or the machine does not allow it; 130 interrupted. `trace`, \
-`compare` and `prove` run programs of yours: as env(1) and timeout(1) they exit with 125 where \
-they fail themselves, and their --help has the other codes.";
+written; 2 the command line is wrong, or the machine does not allow it; 130 interrupted. `trace` \
+and `compare` exit with 125 instead of 2: `trace` passes on the code of its command, and \
+`git bisect run` takes a 2 of `compare` for a bad commit. The --help of `trace`, `compare` and \
+`prove` has all of theirs.";
 
 /// Finds, fixes and proves needless waiting on Linux.
 #[derive(Debug, Parser)]

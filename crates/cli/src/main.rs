@@ -2,9 +2,9 @@
 //!
 //! Exit codes: 0 done; 1 the measured thing failed, the implementations disagree or a budget was
 //! exceeded; 2 the command line or the machine does not allow it; 130 interrupted. `trace`,
-//! `compare` and `prove` have their own, see there.
-//! Results go to standard output,
-//! everything else to standard error, an error's one line first.
+//! `compare` and `prove` have more of their own, and 125 where they fail themselves; of `trace` and
+//! `compare` a wrong command line is that, too. Results go to standard output, everything else to
+//! standard error, an error's one line first.
 
 mod arguments;
 mod bench;
@@ -37,8 +37,8 @@ fn main() -> ExitCode {
     let command = arguments::subcommand(&args).and_then(|name| name.to_str());
     match (run(&args), command) {
         (Ok(code), _) => code,
-        (Err(failure), Some("trace")) => failure.while_tracing().report(is_verbose),
-        (Err(failure), Some("compare" | "prove")) => failure.while_comparing(is_verbose),
+        (Err(failure), Some("prove")) if failure.is_usage() => failure.report(is_verbose),
+        (Err(failure), Some("trace" | "compare" | "prove")) => failure.report_as_125(is_verbose),
         (Err(failure), _) => failure.report(is_verbose),
     }
 }

@@ -49,18 +49,19 @@ impl Failure {
         Self::WithCode { line, code: FAILED }
     }
 
-    /// The same for `trace`, whose exit codes up to 124 are the command's.
-    pub(crate) fn while_tracing(self) -> Self {
+    /// Whether the command line is wrong.
+    pub(crate) fn is_usage(&self) -> bool {
         match self {
-            Self::Usage(line) => Self::tracing(line),
-            other => other,
+            Self::Usage(_) => true,
+            Self::Lab(error) => error.is_usage(),
+            _ => false,
         }
     }
 
-    /// Reports it for `compare`, whose exit code 1 says that something is surely worse, and nothing
-    /// else, and for `prove`, where it says that the cure breaks the program; 125 lets `git bisect
-    /// run` pass over a commit that was not measured.
-    pub(crate) fn while_comparing(self, is_verbose: bool) -> ExitCode {
+    /// Reports it for `trace`, whose exit codes up to 124 are the command's; for `compare`, whose
+    /// exit code 1 says that something is surely worse, and nothing else, and of which `git bisect
+    /// run` passes over 125 alone; and for `prove`, where 1 says that the cure breaks the program.
+    pub(crate) fn report_as_125(self, is_verbose: bool) -> ExitCode {
         let keeps_its_code = match &self {
             Self::Unmet(_) | Self::WithCode { .. } => true,
             Self::Lab(error) => error.is_interrupt(),

@@ -60,9 +60,9 @@ const INTERRUPTED: u8 = 130;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes: 0 measured, whatever came of it; 1 with the cure the program prints something else, \
-ends otherwise or not at all; 3 no cure is known for the first finding; 4 the cure cannot be \
-applied, or had nothing to act on; 125 not measured: the program fails as it is, the command line \
-is wrong; 130 interrupted.
+ends otherwise or not at all; 2 the command line is wrong; 3 no cure is known for the first \
+finding; 4 the cure cannot be applied, or had nothing to act on; 125 not measured: the program \
+fails as it is, or must not be traced; 130 interrupted.
 
 Examples:
   unherd prove -- ./server --selftest
@@ -181,7 +181,7 @@ fn advised(args: &ProveArgs, interrupt: &Interrupt) -> Result<(Cure, String), Fa
         .map_err(|error| match error {
             // No cure helps there.
             SessionError::Spawn { ref program, ref source } => {
-                Failure::tracing(format!("{error}; {}", spawn_advice(program, source)))
+                Failure::usage(&error.to_string(), spawn_advice(program, source))
             }
             error => failed(error.to_string()),
         })?;
@@ -313,9 +313,10 @@ fn explained(error: Error, request: &CompareRequest, cure: Cure, interrupt: &Int
         match plan_comparison(&uncured, interrupt) {
             Ok(_) => {}
             Err(Error::DifferentOutputs { .. }) => {
-                return Failure::usage(
-                    "as it is, the program prints something else in each run",
-                    "filter what differs, as sh -c 'CMD | grep -v …' does",
+                return Failure::tracing(
+                    "as it is, the program prints something else in each run; filter what \
+                     differs, as sh -c 'CMD | grep -v …' does"
+                        .to_owned(),
                 );
             }
             Err(error) => return of_program(error),

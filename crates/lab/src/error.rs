@@ -222,6 +222,11 @@ impl Error {
         }
     }
 
+    /// Whether the command line is wrong.
+    pub const fn is_usage(&self) -> bool {
+        matches!(self, Self::UnknownName { .. } | Self::Usage { .. } | Self::TooFewRounds { .. })
+    }
+
     /// Whether somebody asked for an end.
     pub const fn is_interrupt(&self) -> bool {
         matches!(self, Self::Interrupted { .. } | Self::InterruptedStep { .. })

@@ -173,6 +173,15 @@ fn long_rounds_are_announced_once() {
 }
 
 #[test]
+fn wrong_command_line_has_its_code() {
+    let place = Place::new();
+    for (options, program) in [("--rounds 2", "true"), ("--nosuch", "true"), ("", "./absent")] {
+        let ran = prove(&place, &format!("--cure timer-slack {options}"), &[program]);
+        assert_eq!((ran.code, ran.stderr.lines().count()), (Some(2), 1), "{ran:?}");
+    }
+}
+
+#[test]
 fn programs_that_change_are_an_error() {
     let place = Place::new();
     for (script, code, what) in [
@@ -317,7 +326,7 @@ fn root_first_finding_names_the_cure() {
     let absent = prove(&place, "", &["./absent"]);
     let line =
         "unherd: cannot run './absent': No such file or directory (os error 2); name a program";
-    assert_eq!((absent.code, absent.stderr.trim_end()), (Some(125), line), "{absent:?}");
+    assert_eq!((absent.code, absent.stderr.trim_end()), (Some(2), line), "{absent:?}");
     let failed = prove(&place, "", &["sh", "-c", "exit 3"]);
     assert_eq!(failed.code, Some(125), "{failed:?}");
 }
