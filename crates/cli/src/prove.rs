@@ -75,7 +75,8 @@ pub(crate) struct ProveArgs {
     /// The cure [default: the one for the first finding of a trace].
     #[arg(long, value_enum)]
     cure: Option<Cure>,
-    /// How often it runs each way [default: as often as fits into 3 s, but at least 14 times].
+    /// How often it runs, each time once without and once with the cure [default: as often as fits
+    /// into 3 s, but at least 14 times].
     #[arg(long, value_name = "R")]
     rounds: Option<usize>,
     /// How many seconds one run may take; one that loses an event may never end.

@@ -13,18 +13,18 @@ use crate::output::{self, Failure};
 /// Where they are; `-` is standard output, which holds nothing else then.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ReportFiles {
-    /// Also a page to look at: one file, which needs no network. For this and the next two, - is
-    /// standard output, on which nothing else stands then.
+    /// Write the result as a page for a browser, too. For this and the next two, - is standard
+    /// output, which then has nothing else.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Also as Markdown, for a comment on a pull request.
+    /// Write it as Markdown, for a comment on a pull request.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Also each figure of each process as CSV.
+    /// Write each figure of each process as CSV.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Also a row in this CSV file, which is made if there is none: a table over time, as Apache
-    /// Otava reads it.
+    /// Add a row to this CSV file, a table over time as Apache Otava reads it; it is made if there
+    /// is none.
     #[arg(long, value_name = "FILE")]
     otava: Option<PathBuf>,
 }

@@ -12,8 +12,8 @@ use crate::reports::ReportFiles;
 
 /// Compare any commands in alternating rounds, and judge the difference.
 ///
-/// The commands stand behind `--`, with `--` between them; the first is the base. Each is run once
-/// before the rounds, which is not judged. They get no input and no terminal.
+/// The commands stand behind `--`, with `--` between them; the others are compared with the first.
+/// Each runs once before the rounds, and that run is not judged. They get no input and no terminal.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes: 0 done; 1 something is surely worse (--fail-on), or --repeat found the comparison at \
@@ -32,7 +32,7 @@ Examples:
   unherd compare --confirm --build 'make LAYOUT=$UNHERD_LAYOUT' -- ./old -- ./new
   unherd compare --between ::: -- cargo bench -- decode ::: cargo bench -- encode")]
 pub(crate) struct CompareArgs {
-    /// Instead of commands, two records: whether they can be compared, and how they differ.
+    /// Instead of commands, two kept records to compare: this is the earlier one.
     #[arg(value_name = "RECORD", requires = "second", conflicts_with_all = [
         "commands", "adapter", "git", "aa", "rounds", "until", "repeat", "metric", "json", "judge",
         "check", "fail_on", "seed", "out", "html", "markdown", "csv", "plan", "confirm",
@@ -48,9 +48,9 @@ pub(crate) struct CompareArgs {
         required_unless_present_any = ["first", "resume", "adapter"]
     )]
     pub(crate) commands: Vec<String>,
-    /// The benchmark that the commands are: one of those that `unherd workloads` names, or a file.
-    /// It knows the metrics. A command that is empty or begins with an option is the benchmark's
-    /// own, with these options added.
+    /// The commands are runs of this benchmark, which `unherd workloads` lists or a file describes:
+    /// its metrics are judged. A command that is empty or begins with an option stands for the
+    /// benchmark's own, with these options added.
     #[arg(long, value_name = "NAME|FILE", help_heading = heading::RUN)]
     pub(crate) adapter: Option<String>,
     /// Go on with a comparison that was cut short, with the command line of its record.
@@ -68,7 +68,7 @@ pub(crate) struct CompareArgs {
         help_heading = heading::RUN
     )]
     pub(crate) names: Vec<String>,
-    /// Each command is one word, for sh(1).
+    /// Each command is one argument, which sh(1) runs.
     #[arg(long, help_heading = heading::RUN)]
     pub(crate) shell: bool,
     /// Run one command against itself: a test of the comparison, which should find no difference.
@@ -94,8 +94,8 @@ pub(crate) struct CompareArgs {
     /// Repeatable.
     #[arg(long, value_name = "[NAME=]PATH", help_heading = heading::JUDGED)]
     pub(crate) json: Vec<String>,
-    /// Whose figures the commands print: criterion, go, google-benchmark, hyperfine; detect, or
-    /// none.
+    /// Read figures as this program prints them: criterion, go, google-benchmark, hyperfine;
+    /// detect, or none.
     #[arg(
         long, value_name = "FORMAT", default_value = "detect", value_parser = read,
         help_heading = heading::JUDGED
@@ -131,7 +131,7 @@ pub(crate) struct CompareArgs {
     /// files].
     #[arg(long, value_name = "DIR", help_heading = heading::RUN)]
     pub(crate) dir: Option<PathBuf>,
-    /// The standard outputs of a round must agree.
+    /// Fail where the commands of a round print different standard outputs.
     #[arg(long, help_heading = heading::RUN)]
     pub(crate) check: bool,
     /// The code that the commands must end with.

@@ -11,19 +11,20 @@ const TIMER_SLACK_NS: u64 = 5_000_000;
 /// A cure. Its help says when it helps and what can go wrong with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Cure {
-    /// Of threads that wait for one listener, each by an epoll set of its own, a connection wakes
-    /// one. Not for a listener that is added with EPOLLONESHOT or before listen(2).
+    /// A connection wakes one of the threads that wait for a listener, each by an epoll set of its
+    /// own. Not for a listener that is added with EPOLLONESHOT or before listen(2).
     EpollExclusive,
     /// A broadcast to a condition of the C library wakes one waiter, and that one the next, until
     /// one finds nothing. Loses events where the waiters wait for different things.
     WakeOne,
-    /// The same until all are awake, each after the last has let go of the mutex: they do not run
-    /// into each other there. Loses no event, except with robust mutexes or calls past the library.
+    /// A broadcast wakes all waiters, one after the other: each when the last has unlocked the
+    /// mutex, so that they do not contend for it. Loses no event, except with robust mutexes or
+    /// calls past the library.
     WakeInTurn,
-    /// pthread_cond_wait and sem_wait look for up to 50 µs before they sleep.
+    /// pthread_cond_wait and sem_wait spin for up to 50 µs before they sleep.
     SpinThenSleep,
-    /// Timers may be 5 ms late: of a program that sleeps and looks, fewer looks that find nothing,
-    /// and a later one that finds something.
+    /// Timers may be 5 ms late: a program that polls by a timer wakes up less often, and finds what
+    /// it waits for up to 5 ms later.
     TimerSlack,
 }
 

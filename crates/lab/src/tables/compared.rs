@@ -190,7 +190,9 @@ fn judged(header: &Header, result: &BenchResult, label: &str) -> String {
         ]);
     }
     let mut text = format!("\n{}", columns("", &rows, &[0, 3]));
-    text.push_str("  medians, and ratios of pairs: a ratio is not that of the medians\n");
+    text.push_str(
+        "  medians; the ratio is estimated from pairs of runs, and may differ from that of the medians\n",
+    );
     for line in &lines {
         if let Some(tail) = &line.tail {
             let tails = tail_lines(line, tail, result.comparisons.len());

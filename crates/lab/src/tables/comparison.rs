@@ -131,8 +131,8 @@ pub(super) fn tail_lines(line: &ComparisonLine, tail: &Tail, comparisons: usize)
     if tail.worst_differ() {
         let _ = writeln!(
             text,
-            "      but the worst round of {label} was {} × its median, of {base} {} ×; above \
-             {OUTLIER} × were {} and {} of {pairs}",
+            "      but the worst round of {label} was {} × its median, of {base} {} ×; rounds \
+             above {OUTLIER} ×: {} and {} of {pairs}",
             times(tail.worst),
             times(tail.base_worst),
             tail.outliers,
@@ -147,7 +147,8 @@ pub(super) fn tail_lines(line: &ComparisonLine, tail: &Tail, comparisons: usize)
         };
         let _ = writeln!(
             text,
-            "      but the rounds of {more} lie {} × as far from their median as those of {less}",
+            "      but the rounds of {more} scatter {} × as widely around their median as those of \
+             {less}",
             times(ratio)
         );
     }
@@ -201,8 +202,8 @@ mod tests {
         };
         let text = tail_lines(&line(0.99, 1.01, Verdict::Same), &tail, 8);
         let expected = "      but the worst round of unherd was 3.10 × its median, of before 1.02 \
-                        ×; above 1.5 × were 2 and 0 of 6\n      but the rounds of before lie 5.00 \
-                        × as far from their median as those of unherd\n";
+                        ×; rounds above 1.5 ×: 2 and 0 of 6\n      but the rounds of before \
+                        scatter 5.00 × as widely around their median as those of unherd\n";
         assert_eq!(text, expected);
         let calm = Tail { worst: 1.1, spread_p_value: 0.01, ..tail };
         assert_eq!(tail_lines(&line(0.99, 1.01, Verdict::Same), &calm, 8), "");

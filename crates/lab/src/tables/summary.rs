@@ -8,9 +8,9 @@ use crate::printable::printable;
 use crate::result::{BenchResult, ComparisonLine};
 use crate::statistics::Verdict;
 
-/// A line of heading, then two for each base and each that is compared with it: where it is better,
-/// and where it is not. `about` says in words what a base is. Empty where nothing was compared; one
-/// line where the pairs are too few for any verdict.
+/// A line of heading, then a sentence for each base and each that is compared with it: where it is
+/// better, where worse, and so on. `about` says in words what a base is. Empty where nothing was
+/// compared; one line where the pairs are too few for any verdict.
 pub fn summary<'a>(result: &BenchResult, about: impl Fn(&str) -> Option<&'a str>) -> String {
     if let Some(line) = too_few(result) {
         return line;
@@ -69,31 +69,20 @@ fn of_sides((base, label): (&str, &str), lines: &[&ComparisonLine], delta: f64) 
             })
             .collect()
     };
-    let or_none = |list: Vec<String>| match list.is_empty() {
-        true => "in none".to_owned(),
-        false => format!("in {} of {}: {}", list.len(), lines.len(), list.join(", ")),
+    let of_verdict = |(verdict, words)| {
+        let list = list(verdict);
+        let named = || format!("{words} in {} of {}: {}", list.len(), lines.len(), list.join(", "));
+        (!list.is_empty()).then(named)
     };
-    let (better, worse) = (list(Verdict::Faster), list(Verdict::Slower));
-    let mut text = match better.is_empty() && worse.is_empty() {
-        true => format!("Against {base}, {label} is neither better nor worse in any"),
-        false => format!(
-            "Against {base}, {label} is better {}.\n  It is worse {}",
-            or_none(better),
-            or_none(worse)
-        ),
-    };
-    for (verdict, words) in [
+    let parts = [
+        (Verdict::Faster, "better"),
+        (Verdict::Slower, "worse"),
         (Verdict::Same, "the same"),
         (Verdict::CannotTell, "not told apart"),
         (Verdict::NotExercised, "without use of its mechanism"),
-    ] {
-        let list = list(verdict);
-        if !list.is_empty() {
-            let _ = write!(text, "; {words} {}", or_none(list));
-        }
-    }
-    text.push_str(".\n");
-    text
+    ];
+    let parts: Vec<String> = parts.into_iter().filter_map(of_verdict).collect();
+    format!("Against {base}, {label} is {}.\n", parts.join(";\n  "))
 }
 
 /// What all metrics end in, from an underscore on: `mb_per_cpusec` of several phases.
@@ -127,11 +116,11 @@ mod tests {
         ];
         let expected = "\
 What was shown, by mb_per_cpusec:
-Against kernel (its page cache), unherd is better in 1 of 3: write 7.00 × (6.00 to 8.00).
-  It is worse in 1 of 3: read 2.67 × (2.00 to 4.00); not told apart in 1 of 3: random read \
-         −1.6 % to +3.6 %.
-Against unherd-nofilter, unherd is neither better nor worse in any; the same in 1 of 1: \
-         write mb per cpusec within 2 % (−0.4 % to +0.9 %).
+Against kernel (its page cache), unherd is better in 1 of 3: write 7.00 × (6.00 to 8.00);
+  worse in 1 of 3: read 2.67 × (2.00 to 4.00);
+  not told apart in 1 of 3: random read −1.6 % to +3.6 %.
+Against unherd-nofilter, unherd is the same in 1 of 1: write mb per cpusec within 2 % \
+         (−0.4 % to +0.9 %).
 ";
         let about = |name: &str| (name == "kernel").then_some("its page cache");
         assert_eq!(summary(&result(lines), about), expected);
