@@ -191,6 +191,10 @@ fn memory(
     }
 }
 
+/// How the mark of a result begins whose memory was not bounded.
+pub(crate) const NO_CGROUP: &str =
+    "the kernel's page cache had all of the machine's memory, as there was no memory cgroup";
+
 /// Whether cgroups can be made, by making one. Memory that was asked for must be bounded; a default
 /// may be left unbounded where that is not allowed, and the record says so.
 fn cgroup(
@@ -199,11 +203,7 @@ fn cgroup(
     marks: &mut Vec<String>,
 ) -> Result<Option<CgroupVersion>, Error> {
     if options.without_cgroup {
-        marks.push(
-            "no memory cgroup (--without-cgroup): the kernel's page cache had all of the \
-                    machine's memory"
-                .to_owned(),
-        );
+        marks.push(format!("{NO_CGROUP} (--without-cgroup)"));
         return Ok(None);
     }
     match Cgroup::create(bytes) {
@@ -211,10 +211,7 @@ fn cgroup(
         Err(error @ CgroupError::LimitRefused { .. }) => Err(cgroup_refused(error)),
         Err(error) if options.memory_bytes.is_some() => Err(cgroup_refused(error)),
         Err(error) => {
-            marks.push(format!(
-                "no memory cgroup, so the kernel's page cache had all of the machine's memory: \
-                 {error}"
-            ));
+            marks.push(format!("{NO_CGROUP}: {error}"));
             Ok(None)
         }
     }

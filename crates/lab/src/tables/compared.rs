@@ -191,7 +191,8 @@ fn judged(header: &Header, result: &BenchResult, label: &str) -> String {
     }
     let mut text = format!("\n{}", columns("", &rows, &[0, 3]));
     text.push_str(
-        "  medians; the ratio is estimated from pairs of runs, and may differ from that of the medians\n",
+        "  medians; the ratio is estimated from pairs of runs, and may differ from \
+         that of the medians\n",
     );
     for line in &lines {
         if let Some(tail) = &line.tail {

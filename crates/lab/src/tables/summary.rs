@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::compared::{mostly_disturbed, too_few};
 use super::comparison::how_much;
+use crate::prepared_machine::NO_CGROUP;
 use crate::printable::printable;
 use crate::result::{BenchResult, ComparisonLine};
 use crate::statistics::Verdict;
@@ -40,7 +41,21 @@ pub fn summary<'a>(result: &BenchResult, about: impl Fn(&str) -> Option<&'a str>
         text.push_str(&of_sides((&base, sides.1), &lines, result.delta));
     }
     text.push_str(mostly_disturbed(result));
+    text.push_str(more_for_the_kernel(result));
     printable(&text)
+}
+
+/// Whether the sides were compared with the kernel, which had more memory.
+fn more_for_the_kernel(result: &BenchResult) -> &'static str {
+    let is_kernel = |line: &ComparisonLine| line.base.starts_with("kernel");
+    let had_all = result.marks.iter().any(|mark| mark.starts_with(NO_CGROUP));
+    match had_all && result.comparisons.iter().any(is_kernel) {
+        true => {
+            "The kernel's page cache had all of the machine's memory: only as root it gets as much \
+             as --memory says.\n"
+        }
+        false => "",
+    }
 }
 
 fn of_sides((base, label): (&str, &str), lines: &[&ComparisonLine], delta: f64) -> String {
@@ -123,7 +138,13 @@ Against unherd-nofilter, unherd is the same in 1 of 1: write mb per cpusec withi
          (−0.4 % to +0.9 %).
 ";
         let about = |name: &str| (name == "kernel").then_some("its page cache");
-        assert_eq!(summary(&result(lines), about), expected);
+        let mut result_of = result(lines);
+        assert_eq!(summary(&result_of, about), expected);
+        result_of.marks = vec![format!("{NO_CGROUP} (--without-cgroup)")];
+        assert!(
+            summary(&result_of, about)
+                .ends_with("only as root it gets as much as --memory says.\n")
+        );
         assert_eq!(summary(&result(Vec::new()), about), "");
     }
 
