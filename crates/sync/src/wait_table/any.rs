@@ -249,12 +249,11 @@ impl<K: Copy + Eq + Hash> Drop for WaitingForAny<'_, K> {
             self.leave();
             return;
         }
-        let woken = self.leave();
-        // SAFETY: it was woken.
-        let passes_on = unsafe { self.sleeper.passes_on() } && !self.how.shared;
-        if let (true, Some((index, token))) = (passes_on, woken) {
+        if let Some((index, token)) = self.leave() {
             // SAFETY: it was woken.
-            unsafe { self.table.pass_on(&self.nodes[index], token) };
+            let heir = unsafe { self.sleeper.heir() };
+            // SAFETY: as above.
+            unsafe { self.table.pass_on(&self.nodes[index], token, heir) };
         }
     }
 }

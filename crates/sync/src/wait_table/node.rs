@@ -48,9 +48,8 @@ pub(super) struct Node<K> {
 /// by which it was reached.
 pub(super) struct Sleeper {
     kind: Kind,
-    /// Whether the wake is to reach another waiter if this one has no use for it. Written by the
-    /// waker with the token.
-    passes_on: UnsafeCell<bool>,
+    /// Written by the waker with the token.
+    heir: UnsafeCell<Heir>,
 }
 
 enum Kind {
@@ -60,11 +59,11 @@ enum Kind {
 
 impl Sleeper {
     pub(super) fn task(waker: Option<Waker>) -> Self {
-        Self { kind: Kind::Task(UnsafeCell::new(waker)), passes_on: UnsafeCell::new(false) }
+        Self { kind: Kind::Task(UnsafeCell::new(waker)), heir: UnsafeCell::new(Heir::Nobody) }
     }
 
     pub(super) fn any(claim: Claim) -> Self {
-        Self { kind: Kind::Any(claim), passes_on: UnsafeCell::new(false) }
+        Self { kind: Kind::Any(claim), heir: UnsafeCell::new(Heir::Nobody) }
     }
 
     /// What the nodes of a wait for any of several keys share.
@@ -75,13 +74,13 @@ impl Sleeper {
         }
     }
 
-    /// Whether the wake is to be passed on.
+    /// Who gets the wake if the owner has no use for it.
     ///
     /// # Safety
     /// The owner calls it, after it was woken.
-    pub(super) unsafe fn passes_on(&self) -> bool {
+    pub(super) unsafe fn heir(&self) -> Heir {
         // SAFETY: the node is its owner's again.
-        self.passes_on.with(|passes_on| unsafe { *passes_on })
+        self.heir.with(|heir| unsafe { *heir })
     }
 }
 
@@ -166,6 +165,15 @@ impl<K> Node<K> {
     pub(super) unsafe fn token(&self) -> Token {
         // SAFETY: the node is its owner's again.
         Token(self.mark.with(|mark| unsafe { *mark }))
+    }
+
+    /// Whether it waits to be woken with others.
+    ///
+    /// # Safety
+    /// The node is its owner's, who calls it.
+    pub(super) unsafe fn is_shared(&self) -> bool {
+        // SAFETY: the contract.
+        self.links.with(|links| unsafe { &*links }.shared)
     }
 
     /// The key.
@@ -329,7 +337,7 @@ impl<'g, K> NodeRef<'g, K> {
         let (mut parker, mut waker) = (NonNull::from(&self.0.parker), None);
         if let Some(sleeper) = self.0.sleeper() {
             // SAFETY: the lock is held (B1).
-            sleeper.passes_on.with_mut(|passes_on| unsafe { *passes_on = message.passes_on });
+            sleeper.heir.with_mut(|heir| unsafe { *heir = message.heir });
             match &sleeper.kind {
                 // SAFETY: the lock is held (B1).
                 Kind::Task(cell) => waker = cell.with_mut(|cell| unsafe { &mut *cell }.take()),
@@ -367,8 +375,19 @@ impl<'g, K> NodeRef<'g, K> {
 pub(super) struct Message {
     /// `None` if they have got it already.
     pub(super) token: Option<Token>,
-    /// Whether one that has no use for the wake is to pass it on.
-    pub(super) passes_on: bool,
+    pub(super) heir: Heir,
+}
+
+/// Whom a wake goes on to if the one that it has chosen has no use for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Heir {
+    /// The wake was for all.
+    Nobody,
+    /// The wake was for all shared waiters, and for some exclusive ones: from one of these to the
+    /// next.
+    Exclusive,
+    /// The wake made no difference between the two.
+    Anybody,
 }
 
 /// What is still to be done to wake the owner of a node that was handed back.

@@ -43,7 +43,7 @@ use std::hash::Hash;
 use unherd_sys::primitives::fence_after_rmw;
 
 use super::bucket::BucketGuard;
-use super::node::{Message, NodeRef};
+use super::node::{Heir, Message, NodeRef};
 use super::wake_batch::WakeBatch;
 use super::{Requeued, Token, Verdict, WaitTable};
 use crate::Ledger;
@@ -84,7 +84,8 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         }
         // All of a bucket are one key's, if nobody tells them apart.
         let wake_n = if self.filtered { wake_n } else { usize::MAX };
-        let message = Message { token: Some(Token(0)), passes_on: wake_n != usize::MAX };
+        let heir = if wake_n == usize::MAX { Heir::Nobody } else { Heir::Exclusive };
+        let message = Message { token: Some(Token(0)), heir };
         // Dropped after the locks, as in a wake.
         let mut batch = WakeBatch::new(message, wake_n);
         let (mut moved, mut is_first) = (0, true);

@@ -98,11 +98,12 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     /// poll that comes for nothing takes none.
     ///
     /// Dropping the future ends the wait. If a wake had chosen it by then, and the task has not
-    /// seen that, the wake is passed on to the next exclusive waiter of the key, with its token,
-    /// and to no other; not if the wait was [`Wait::shared`], or the wake was
-    /// [`WaitTable::wake_all`]: these left nobody behind. What [`WaitTable::wake_where`] has chosen
-    /// is passed on without a look at the filter. In the ledger a wait that was dropped counts as
-    /// timed out, unless it was chosen.
+    /// seen that, the wake is passed on to another waiter of the key, with its token: one of
+    /// [`WaitTable::wake_one`] and [`WaitTable::wake_where`] to the one that has waited longest
+    /// (without a look at the filter), any other to the exclusive one that has, and that only from
+    /// an exclusive one. [`WaitTable::wake_all`], and a [`WaitTable::wake`] of shared waiters, left
+    /// nobody behind. In the ledger a wait that was dropped counts as timed out, unless it was
+    /// chosen.
     ///
     /// **A thread that polls tasks (of an executor, an async runtime) must not block on what these
     /// tasks await**, by [`WaitTable::wait`] of the same key: a wake may choose a task that this
@@ -257,10 +258,9 @@ impl<K: Copy + Eq + Hash, F> Drop for WaitFuture<'_, K, F> {
     fn drop(&mut self) {
         let Some(token) = self.leave() else { return };
         // SAFETY: it was woken.
-        if !self.how.shared && unsafe { self.sleeper.passes_on() } {
-            // SAFETY: as above.
-            unsafe { self.table.pass_on(&self.node, token) };
-        }
+        let heir = unsafe { self.sleeper.heir() };
+        // SAFETY: as above.
+        unsafe { self.table.pass_on(&self.node, token, heir) };
     }
 }
 

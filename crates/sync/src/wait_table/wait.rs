@@ -7,7 +7,7 @@ use unherd_sys::Timestamp;
 use unherd_sys::primitives::fence_after_rmw;
 
 use super::bucket::BucketGuard;
-use super::node::{Node, NodeRef};
+use super::node::{Heir, Node, NodeRef};
 use super::{Outcome, TimedOut, Wait, WaitTable};
 use crate::ledger::Field;
 use crate::{Ledger, Reason};
@@ -212,7 +212,7 @@ impl<K: Copy + Eq + Hash> Drop for LeaveOnPanic<'_, K> {
             // SAFETY: it was woken.
             let token = unsafe { self.node.token() };
             // SAFETY: as above.
-            unsafe { self.table.pass_on(self.node, token) };
+            unsafe { self.table.pass_on(self.node, token, Heir::Exclusive) };
         }
     }
 }

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use unherd_sys::primitives::{Ordering, fence, fence_after_rmw};
 
-use super::node::{Message, Node, NodeRef};
+use super::node::{Heir, Message, Node, NodeRef};
 use super::wake_batch::{WakeBatch, resume_unless_unwinding};
 use super::{Chosen, Tag, Token, Verdict, WaitTable, Woken};
 use crate::Ledger;
@@ -58,7 +58,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     pub fn wake_one(&self, key: &K, decide: impl FnOnce(Option<Chosen>) -> Token) -> bool {
         let hash = self.hash_of(key);
         // Dropped in reverse order, also by a panic: first the lock, then the wake is sent.
-        let mut batch = WakeBatch::new(Message { token: None, passes_on: true }, 1);
+        let mut batch = WakeBatch::new(Message { token: None, heir: Heir::Anybody }, 1);
         let guard = self.lock(hash);
         let mut waiters = guard.lists(hash, |other| self.is_key(key, other));
         // In a table built with `filtered(false)`, a list is the whole bucket's.
@@ -90,9 +90,9 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     #[cold]
     fn wake_up_to(&self, key: &K, hash: u64, n: usize, token: Token) -> Woken {
         // Of those whom a wake of all wakes nobody is left behind.
-        let passes_on = n != usize::MAX;
+        let heir = if n == usize::MAX { Heir::Nobody } else { Heir::Exclusive };
         if self.filtered {
-            let message = Message { token: Some(token), passes_on };
+            let message = Message { token: Some(token), heir };
             return self.wake_slow(key, hash, message, n, |_| Verdict::Wake);
         }
         let mut left = n;
@@ -133,7 +133,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         if self.has_nobody(hash) {
             return Woken::NOBODY;
         }
-        let message = Message { token: Some(Token(0)), passes_on: true };
+        let message = Message { token: Some(Token(0)), heir: Heir::Exclusive };
         let choose = |node: NodeRef<'_, K>| {
             if is_chosen(node.tag()) { Verdict::Wake } else { Verdict::Skip }
         };
@@ -160,7 +160,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
             }
             verdict
         };
-        let message = Message { token: None, passes_on: true };
+        let message = Message { token: None, heir: Heir::Exclusive };
         self.wake_slow(key, hash, message, usize::MAX, choose)
     }
 
@@ -182,7 +182,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         token: Token,
     ) -> Woken {
         if self.filtered {
-            let message = Message { token: Some(token), passes_on: true };
+            let message = Message { token: Some(token), heir: Heir::Anybody };
             return self.wake_slow(key, hash, message, usize::MAX, |node| filter(node.tag()));
         }
         let mut stopped = false;
@@ -199,30 +199,35 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
             Verdict::Wake
         };
         // Each gets its token when it is chosen.
-        let message = Message { token: None, passes_on: false };
+        let message = Message { token: None, heir: Heir::Nobody };
         self.wake_slow(key, hash, message, usize::MAX, choose)
     }
 
-    /// Passes the wake that has woken `node` on, with its token, to the exclusive waiter of its
-    /// key that has waited longest, and to nobody else: the shared ones were woken with it, or came
-    /// later. For owners that end their wait without a look at it, in a `drop`: the node has its
-    /// hash, so none of the key's code runs except `Eq`. If that panics, nobody gets the wake; the
-    /// panic, as a waker's, goes on as C4 says.
+    /// Passes the wake that has woken `node` on, with its token, to the one that has waited longest
+    /// of those whom `heir` names, if there is one. For owners that end their wait without a look
+    /// at it, in a `drop`: the node has its hash, so none of the key's code runs except `Eq`. If
+    /// that panics, nobody gets the wake; the panic, as a waker's, goes on as C4 says.
     ///
     /// # Safety
     /// The node is its owner's, who was woken.
     #[cold]
-    pub(super) unsafe fn pass_on(&self, node: &Node<K>, token: Token) {
+    pub(super) unsafe fn pass_on(&self, node: &Node<K>, token: Token, heir: Heir) {
         // SAFETY: the contract.
+        let is_shared = unsafe { node.is_shared() };
+        if heir == Heir::Nobody || heir == Heir::Exclusive && is_shared {
+            return;
+        }
+        // SAFETY: as above.
         let key = unsafe { node.key() };
         let hash = node.hash_hint();
         if self.has_nobody(hash) {
             return;
         }
-        let choose = |node: NodeRef<'_, K>| {
-            if node.links().shared { Verdict::Skip } else { Verdict::Wake }
+        let choose = |node: NodeRef<'_, K>| match node.links().shared && heir == Heir::Exclusive {
+            true => Verdict::Skip,
+            false => Verdict::WakeAndStop,
         };
-        let message = Message { token: Some(token), passes_on: true };
+        let message = Message { token: Some(token), heir };
         let wake = || self.wake_slow(&key, hash, message, 1, choose);
         if let Err(panic) = catch_unwind(AssertUnwindSafe(wake)) {
             resume_unless_unwinding(panic);

@@ -175,6 +175,34 @@ fn wakes_pass_to_one_exclusive_waiter() {
     }
 }
 
+/// By wakes that make no difference between shared and exclusive waiters.
+#[test]
+fn a_wake_of_the_first_passes_to_the_next() {
+    let table = table();
+    let wakes: [fn(&WaitTable<u64>) -> bool; 2] = [
+        |table| table.wake_one(&1, |_| Token(5)),
+        |table| table.wake_where(&1, |_| Verdict::WakeAndStop, Token(5)) == 1,
+    ];
+    for wake in wakes {
+        for kinds in [[false, false], [false, true], [true, false], [true, true]] {
+            let how = |shared| match shared {
+                true => Wait::new(Reason::OTHER).shared(),
+                false => Wait::new(Reason::OTHER),
+            };
+            let [first, mut second] = kinds.map(|kind| queued(&table, 1, how(kind), Waker::noop()));
+            let mut third = queued(&table, 1, how(true), Waker::noop());
+            assert!(wake(&table));
+            drop(first);
+            assert_eq!(
+                (poll(&mut second), poll(&mut third)),
+                (woken(5), Poll::Pending),
+                "{kinds:?}"
+            );
+            drop(third);
+        }
+    }
+}
+
 #[test]
 fn seen_and_general_wakes_are_not_passed_on() {
     let table = table();

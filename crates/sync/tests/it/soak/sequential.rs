@@ -50,8 +50,23 @@ enum Stage {
     Chosen {
         key: Key,
         token: Token,
-        passes_on: bool,
+        heir: Heir,
     },
+}
+
+/// Whom a wake goes on to from a task that is dropped.
+#[derive(Clone, Copy, PartialEq)]
+enum Heir {
+    Nobody,
+    Exclusive,
+    Anybody,
+}
+
+impl Heir {
+    /// Of a wake of up to `n` exclusive waiters.
+    fn of(n: usize) -> Self {
+        if n == usize::MAX { Self::Nobody } else { Self::Exclusive }
+    }
 }
 
 /// A place for a task, with wakers of its own.
@@ -198,24 +213,29 @@ impl<'t> Driven<'t> {
         match stage {
             Stage::Fresh => {}
             Stage::Waiting => assert!(self.model.timeout(slot as u64)),
-            Stage::Chosen { key, token, passes_on } => {
+            Stage::Chosen { key, token, heir } => {
                 self.chosen -= 1;
-                if passes_on && !shared {
-                    let next = self.model.wake_exclusive(&key);
-                    self.choose(&next, key, token, true);
-                }
+                let next = match heir {
+                    Heir::Anybody => {
+                        let mut is_first = true;
+                        self.model.wake_where(&key, |_| std::mem::take(&mut is_first))
+                    }
+                    Heir::Exclusive if !shared => self.model.wake_exclusive(&key),
+                    Heir::Exclusive | Heir::Nobody => Vec::new(),
+                };
+                self.choose(&next, key, token, heir);
             }
         }
         true
     }
 
     /// Notes whom the model says that a wake chose, and says how many.
-    fn choose(&mut self, ids: &[u64], key: Key, token: Token, passes_on: bool) -> Woken {
+    fn choose(&mut self, ids: &[u64], key: Key, token: Token, heir: Heir) -> Woken {
         let mut woken = Woken::default();
         for id in ids {
             let slot = *id as usize;
             let task = self.slots[slot].task.as_mut().expect("the model knows only waiters");
-            task.stage = Stage::Chosen { key, token, passes_on };
+            task.stage = Stage::Chosen { key, token, heir };
             *(if task.shared { &mut woken.shared } else { &mut woken.exclusive }) += 1;
             self.expected.push((slot, task.waker));
         }
@@ -232,7 +252,7 @@ impl<'t> Driven<'t> {
         let token = self.next_token();
         let woken = self.table.wake_with(&key, n, token);
         let ids = self.model.wake(&key, n);
-        assert_eq!(woken, self.choose(&ids, key, token, n != usize::MAX));
+        assert_eq!(woken, self.choose(&ids, key, token, Heir::of(n)));
     }
 
     /// With a filter that may stop, or panic.
@@ -252,7 +272,7 @@ impl<'t> Driven<'t> {
             panicked |= panics && verdict == Verdict::Stop;
             matches!(verdict, Verdict::Wake | Verdict::WakeAndStop)
         });
-        let expected = self.choose(&ids, key, token, true);
+        let expected = self.choose(&ids, key, token, Heir::Anybody);
         assert_eq!(woken, (!panicked).then_some(expected));
     }
 
@@ -260,7 +280,7 @@ impl<'t> Driven<'t> {
         let (to, move_n) = (Key::any(&mut self.seed, self.keys), wake_n(&mut self.seed));
         let requeued = self.table.requeue(&from, &to, n, move_n);
         let (ids, moved) = self.model.requeue(&from, &to, n, move_n);
-        let woken = self.choose(&ids, from, Token(0), n != usize::MAX);
+        let woken = self.choose(&ids, from, Token(0), Heir::of(n));
         assert_eq!((requeued.woken, requeued.moved), (woken, moved));
     }
 
