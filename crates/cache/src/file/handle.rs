@@ -168,7 +168,7 @@ impl File {
 
     /// Reads into `buf` from `offset` on, as pread(2): gives the number of bytes, which is less
     /// than asked for only at the end of the file. At or beyond the end it gives 0. Each page is
-    /// read as it was at one moment; where the file ends, and grows meanwhile, with the end that it
+    /// read as it was at one moment; where the length changes meanwhile, with the end that the file
     /// had then.
     ///
     /// Blocks under `page-read`, `page-change` and `frame` (see [`File`]), or on the device. A hit,
@@ -199,10 +199,8 @@ impl File {
                     to.copy_from_slice(&page[at..at + to.len()]);
                 }
             }
-            (done, goes_on) = (done + to.len(), false);
-            if done == wanted && done < buf.len() {
-                (done, wanted) = self.look_at_end(offset, done, buf.len());
-            }
+            (done, wanted) = self.after_part(offset, done + to.len(), wanted, buf.len());
+            goes_on = false;
         }
         Calls::Reads.note_end(follows, &self.file, offset + done as u64);
         Ok(done)
@@ -229,6 +227,22 @@ impl File {
         self.core().check_range(&self.file, offset, len)?;
         let left = self.file.len().saturating_sub(offset);
         Ok(usize::try_from(left).map_or(len, |left| left.min(len)))
+    }
+
+    /// Another part was read, so that there are `done` of `wanted` bytes, of the `len` that the
+    /// caller asked for. Gives both as they are where others have changed the file's length.
+    #[inline]
+    fn after_part(&self, offset: u64, done: usize, wanted: usize, len: usize) -> (usize, usize) {
+        // A page that was read after a cut has zeros beyond it, and then this sees the cut (unless
+        // the file has grown again since): the one who filled the page has seen it.
+        let left = self.file.len().saturating_sub(offset);
+        if (done as u64) > left {
+            (left as usize, left as usize)
+        } else if done == wanted && done < len {
+            self.look_at_end(offset, done, len)
+        } else {
+            (done, wanted)
+        }
     }
 
     /// `done` of `len` bytes were read, up to where the file ended. If it has grown meanwhile, the
@@ -494,10 +508,8 @@ impl File {
                     to.copy_from_slice(&page[at..at + to.len()]);
                 }
             }
-            (done, goes_on) = (done + to.len(), false);
-            if done == wanted && done < buf.len() {
-                (done, wanted) = self.look_at_end(offset, done, buf.len());
-            }
+            (done, wanted) = self.after_part(offset, done + to.len(), wanted, buf.len());
+            goes_on = false;
         }
         // Of the thread that polls now, which may be another, or have read something else since.
         let follows = Calls::Reads.ended_at(&self.file, offset);

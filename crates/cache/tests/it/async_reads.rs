@@ -222,6 +222,23 @@ fn tasks_see_the_last_page_with_its_end() {
     assert!(bytes[..PAGE] == [1; PAGE] && bytes[PAGE..] == [2; PAGE]);
 }
 
+/// As `a_read_ends_where_the_file_was_cut`, of `length.rs`.
+#[test]
+fn tasks_end_where_the_file_was_cut() {
+    let _turn = turn();
+    for len in [0, PAGE as u64 + 100] {
+        let (device, _cache, file) = queued(16, LONG);
+        device.block_reads();
+        let mut bytes = [9; 4 * PAGE];
+        let task = Task::waiting(file.read_at_async(&mut bytes, 0));
+        device.release_reads();
+        task.wait_for_wakes(1);
+        file.set_len(len).unwrap();
+        assert_eq!(task.finish(), Ok(len as usize));
+        assert_eq!(bytes[..len as usize], bytes_of(2)[..len as usize]);
+    }
+}
+
 #[test]
 fn short_and_late_reads_are_whole() {
     let _turn = turn();

@@ -1,6 +1,6 @@
 //! Lengths that change while frames are wanted.
 
-use unherd_cache::{Error, PageNo};
+use unherd_cache::{Advice, Error, PageNo};
 use unherd_sys::primitives::{AtomicBool, Ordering, thread};
 use unherd_testkit::FaultPlan;
 
@@ -98,5 +98,35 @@ fn reads_see_the_last_page_with_its_end() {
         });
         assert_eq!(read, 256 + 1000, "{io:?}");
         assert!(bytes[..256] == [1; 256] && bytes[256..read] == [2; 1000], "{io:?}");
+    }
+}
+
+/// What lies beyond the new end are none of its bytes: not even zeros.
+#[test]
+fn a_read_ends_where_the_file_was_cut() {
+    let _turn = turn();
+    const LEN: usize = 700;
+    for io in BOTH {
+        let device = sim(55, FaultPlan::default());
+        device.put("f", &[1; 10 * 512]);
+        let cache = small(16, 512).device(device.clone()).io(io).build().unwrap();
+        let file = cache.open("f", writable()).unwrap();
+        file.advise(Advice::Random);
+        device.block_reads();
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut bytes = [9; 10 * 512];
+                let read = file.read_at(&mut bytes, 0)?;
+                Ok::<_, Error>((read, bytes[..read].iter().all(|byte| *byte == 1)))
+            });
+            device.wait_for_held_reads(1);
+            let cutter = scope.spawn(|| file.set_len(LEN as u64));
+            while file.len() > LEN as u64 {
+                thread::yield_now();
+            }
+            device.release_reads();
+            assert_eq!(reader.join().unwrap(), Ok((LEN, true)));
+            cutter.join().unwrap().unwrap();
+        });
     }
 }
