@@ -21,7 +21,8 @@
 //!    woken, so are all others of their kind, and who leaves takes nothing along. The wait for a
 //!    frame is not: the wait table passes the wake on (`ASYNC` there), which is enough, because a
 //!    task is never handed the frame itself (`frames/waiters.rs`).
-//! 4. Polls and drops take mutexes for a few steps, and sleep for nothing else.
+//! 4. Polls and drops take mutexes for a few steps, and sleep for nothing else. A poll that fails
+//!    for want of frames says what holds them: it looks at all, or waits for the look of another.
 //!
 //! ```text
 //!  the future is dropped in state 2         somebody frees a frame

@@ -416,8 +416,10 @@ impl File {
     /// Tasks and threads stand in the same queues, for the page (`page-read`, `page-change`) and,
     /// while none is available for it, for a frame (`frame`), and are told in the order in
     /// which they came. A frame is not kept for a task that is notified: if somebody else comes
-    /// before its next poll and takes it, the task waits again, behind the others. No poll blocks.
-    /// It may begin to write dirty pages back, to free a frame.
+    /// before its next poll and takes it, the task waits again, behind the others. No poll blocks,
+    /// except that one which fails with [`Error::NoFrames`] looks at all frames, as
+    /// [`Cache::stats`](crate::Cache::stats) does, or waits for the look of another. It may begin
+    /// to write dirty pages back, to free a frame.
     ///
     /// The future is woken by the thread that ends what it waits for, most often the cache's I/O
     /// thread; so its waker must not make calls of the cache that block. If a waker panics, the
@@ -431,7 +433,8 @@ impl File {
     /// that was polled is neither ready nor dropped, the thread that is to poll it makes no
     /// blocking call of the cache (`page`, `write_at`, `page_mut`, `sync_all`): it could wait for
     /// what that future was given. An executor makes these calls on threads of their own
-    /// (`spawn_blocking`); writes have no async form.
+    /// (`spawn_blocking`); writes have no async form. A child of fork(2) forgets its parent's
+    /// futures ([`std::mem::forget`]): a drop may wait for a lock that nobody has there.
     ///
     /// After the cache's `frame_wait` it fails as [`File::page`] does: the I/O thread keeps the
     /// time.
