@@ -169,7 +169,7 @@ impl File {
     /// Reads into `buf` from `offset` on, as pread(2): gives the number of bytes, which is less
     /// than asked for only at the end of the file. At or beyond the end it gives 0. Each page is
     /// read as it was at one moment; where the length changes meanwhile, with the end that the file
-    /// had then.
+    /// had then. The rest of `buf` may have changed, if the file was cut.
     ///
     /// Blocks under `page-read`, `page-change` and `frame` (see [`File`]), or on the device. A hit,
     /// a page that is in the cache, costs a copy, and a second one if it is changed meanwhile. It

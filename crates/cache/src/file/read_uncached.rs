@@ -34,8 +34,7 @@ impl File {
     /// theirs, and no copy. For scans that bring buffers of their own.
     ///
     /// Pages that are in the cache, clean or dirty, are copied. A thread that needs a page which is
-    /// being read so waits under `page-read`, and that page is cached then. Bytes of `buf` beyond
-    /// those that were read may have changed, if the file is cut meanwhile.
+    /// being read so waits under `page-read`, and that page is cached then.
     ///
     /// The device reads at most 4 MiB at a time, up to the next page that is in the cache; the call
     /// goes on until `buf` is full or the file ends. It begins no readahead, so the device has as
