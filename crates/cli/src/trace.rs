@@ -24,7 +24,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus};
 
 use unherd_sys::{Deadline, Errno};
-use unherd_trace::diff::{Diff, DiffError};
+use unherd_trace::diff::{Diff, DiffError, Verdict};
 use unherd_trace::{Observation, Pause, Session, SessionError, Target, UnprivilegedSession};
 
 pub(crate) use arguments::TraceArgs;
@@ -67,7 +67,15 @@ fn compare(before: &Path, after: &Path) -> Result<ExitCode, Failure> {
         })
     })?;
     print(&diff.to_string())?;
-    Ok(ExitCode::from(u8::from(diff.is_worse())))
+    Ok(match diff.verdict {
+        Verdict::Better | Verdict::Same => ExitCode::SUCCESS,
+        Verdict::Worse => ExitCode::FAILURE,
+        Verdict::Unknown => {
+            let line = "no verdict, see the notes: trace both again in the same way, and fewer \
+                        processes where events were lost";
+            return Err(Failure::tracing(line.to_owned()));
+        }
+    })
 }
 
 fn target(args: &TraceArgs) -> Target {

@@ -126,9 +126,13 @@ pub(crate) struct TraceArgs {
 /// What is done with reports that are there.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Compared {
-    /// Compare two reports: which findings came, grew, shrank or went, by counts per second
+    /// Compare two reports: which findings came, grew, shrank or went, and what that costs
     ///
-    /// Exit code: 0; 1 if a finding came or grew; 125 if one of the files is no such report.
+    /// Counts are those of a run if all processes of both reports have ended, else of a second.
+    ///
+    /// Exit code: 0; 1 if all that changed costs more than before, by a tenth and by 1 % of CPU
+    /// and threads' time, in a run or second as well as in proportion to what the program takes;
+    /// 125 if one of the files is no such report, or lost events could turn the verdict.
     Diff {
         /// The report before, as --json writes it.
         before: PathBuf,

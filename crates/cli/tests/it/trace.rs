@@ -260,6 +260,16 @@ fn diff_exits_with_1_if_worse() {
     let worse = diff("idle", "broadcast");
     assert_eq!(worse.code, Some(1), "{worse:?}");
     assert!(worse.stdout.contains("came    needless_wakeups, futex"), "{worse:?}");
+    assert!(worse.stdout.contains("worse   in all: changes take 0 % → "), "{worse:?}");
+    let directory = tempfile::tempdir().unwrap();
+    let lossy = file(&directory, "lossy.json");
+    let text = fs::read_to_string(recorded("broadcast")).unwrap();
+    let mut report: Value = serde_json::from_str(&text).unwrap();
+    report["trust"]["lost_events"] = 1_000_000.into();
+    fs::write(&lossy, report.to_string()).unwrap();
+    let unknown = ran(trace(&["diff", &recorded("broadcast"), &lossy]));
+    assert_eq!((unknown.code, unknown.stderr.lines().count()), (Some(125), 1), "{unknown:?}");
+    assert!(unknown.stdout.contains("note    lost events, 0 before and 1,000,000"), "{unknown:?}");
 }
 
 #[test]

@@ -110,9 +110,8 @@ pub struct Finding {
     /// of all the waits that they count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ledger_needless: Option<u64>,
-    /// How much of what is possible but not proven counts in the ranking.
-    #[serde(skip)]
-    pub(crate) likely_share: f64,
+    /// How much of what is possible but not proven counts in the ranking, and in a comparison.
+    pub likely_share: f64,
 }
 
 impl Finding {
