@@ -2,9 +2,9 @@
 //!
 //! Two kinds of cost are put on one scale: CPU time as a share of all CPU time of the followed
 //! processes, and time held up as a share of their threads' time. Of CPU time that is only possibly
-//! wasted the part counts that was woken in herds. Only the CPU time of episodes is measured; where
-//! the cost is reckoned from counts or from the clock it says so ([`Cost::estimated`]), and what
-//! has no such figure comes last.
+//! wasted the part counts that was woken in herds, and of polls as much as a look takes. Only the
+//! CPU time of episodes is measured; where the cost is reckoned from counts or from the clock it
+//! says so ([`Cost::estimated`]), and what has no such figure comes last.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -27,6 +27,8 @@ use crate::observation::{Object, Observation};
 pub const LITTLE_PERCENT: f64 = 1.0;
 /// Below this one a finding is not worth a look.
 const NOTABLE_PERCENT: f64 = 0.1;
+/// A thread that only looks takes some microseconds of CPU; what takes longer may have done more.
+const LOOK_NS: u64 = 10_000;
 
 /// What a cost is a share of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -117,7 +119,8 @@ pub struct Finding {
 impl Finding {
     /// The share for ranking: what is proven, and of what is only possible the part that was woken
     /// together with others, or that is as large as the part which the program's own ledger counts
-    /// as needless. A thread that was woken alone, and computed, may well have had cause.
+    /// as needless. A thread that was woken alone, and computed, may well have had cause. Of polls
+    /// it is as much as a look takes.
     pub(crate) fn weight(&self) -> f64 {
         let weight = |cost: Cost| {
             cost.percent_low + (cost.percent_high - cost.percent_low) * self.likely_share
@@ -431,10 +434,13 @@ fn of_kind<'a>(
 fn of_polls(lines: &[&WaitLine], scale: &Scale) -> Option<Finding> {
     let (finding, _) = of_kind(lines, Waste::TimerPolls, |line| line.timer_polls, None)?;
     let period_ns = sum(lines, |line| line.timer_poll_ns).checked_div(finding.count.possible);
-    let cpu_ns = Interval::new(sum(lines, |line| line.timer_poll_cpu_ns), 0);
+    let cpu_ns = sum(lines, |line| line.timer_poll_cpu_ns);
+    let looks_ns = finding.count.possible.saturating_mul(LOOK_NS);
     Some(Finding {
         of: Some(sum(lines, |line| line.wakeups)),
-        cost: scale.cost(CostKind::Cpu, cpu_ns),
+        // Who looks may have worked for a moment, and left what came of it in memory.
+        cost: scale.cost(CostKind::Cpu, Interval::new(0, cpu_ns)),
+        likely_share: percent(looks_ns, cpu_ns).unwrap_or_default() / 100.0,
         detail: period_ns.map(|ns| format!("every {}", super::quantity::duration(ns))),
         ..finding
     })

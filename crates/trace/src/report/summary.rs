@@ -59,7 +59,8 @@ pub struct Summary {
     pub redundant_wakes: Option<u64>,
     /// Woken by a timer and asleep again on the same, nothing but a look done: needless sleeps.
     pub timer_polls: Option<u64>,
-    /// CPU time of the looks, with the switches there and back.
+    /// CPU time of the looks, with the switches there and back: an upper bound of what is wasted,
+    /// as they may have left something in memory.
     pub timer_polls_cpu_ns: Option<u64>,
     /// Sleeps that were shorter than a switch there and back.
     pub short_sleeps: Option<u64>,

@@ -183,7 +183,7 @@ impl Report {
         row("empty wakes", of.empty_wakes.map(count), exactly(empty_ns), about(empty_ns));
         row("refused waits", of.refused_waits.map(count), exactly(refused_ns), about(refused_ns));
         row("redundant wakes", of.redundant_wakes.map(count), None, String::new());
-        let polls_ns = exactly(of.timer_polls_cpu_ns);
+        let polls_ns = of.timer_polls_cpu_ns.map(|ns| Interval::new(0, ns));
         row("timer polls", of.timer_polls.map(count), polls_ns, String::new());
         let bound = of.switch_round_trip_ns.map(|ns| format!("shorter than {}", duration(ns)));
         row("short sleeps", of.short_sleeps.map(count), None, bound.unwrap_or_default());

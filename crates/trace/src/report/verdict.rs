@@ -199,7 +199,6 @@ fn headline(finding: &Finding, summary: Option<&Summary>) -> String {
     };
     let Some(cost) = finding.cost else { return capitalised(&format!("{what}: {number}{proof}.")) };
     let whole = cost.kind.whole();
-    // Who looks may have worked for a moment, and left what came of it in memory.
     let is_poll = finding.waste == Waste::TimerPolls;
     let is_bound = unproven || is_poll;
     let share = match is_bound {

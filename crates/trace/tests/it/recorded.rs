@@ -61,6 +61,10 @@ pub(crate) fn contradictions(report: &Value) -> Vec<String> {
         found.push(format!("called little: {possible:.1} % of wakeups, {polls:.1} % of polls"));
     }
     let unlikely = verdict.starts_with("Nothing was found that is likely");
+    // Of polls all is only possible, and as much is likely as a look takes.
+    let likely =
+        |of: &&Value| percent(of, "percent_high") * of["likely_share"].as_f64().unwrap_or(1.0);
+    let polls: f64 = findings.iter().filter(|of| of["waste"] == "timer_polls").map(likely).sum();
     if unlikely && proven.max(polls) >= LITTLE_PERCENT {
         found.push(format!("called unlikely: {proven:.1} % of wakeups, {polls:.1} % of polls"));
     }

@@ -130,6 +130,32 @@ fn locks_of_inodes_are_told_as_caches_have_them() {
     assert!(advised(&observation).contains("O_DIRECT into space already there"));
 }
 
+/// Their CPU time is a bound, and what is longer than a look does not count in the ranking.
+#[test]
+fn polls_rank_by_what_a_look_takes() {
+    let told = |count| {
+        let mut observation = observation();
+        let polls = observation.waits.iter_mut().find(|row| row.timer_polls > 0).unwrap();
+        (polls.timer_polls, polls.timer_poll_cpu_ns) = (count, 1_950_000_000);
+        let report = Report::new(&observation, &mut symbols());
+        let mut text = Vec::new();
+        report.write_text(&mut text, false, 200, false).expect("memory takes it");
+        let text = String::from_utf8(text).expect("it is text");
+        (report.findings[0].waste, serde_json::to_value(&report).unwrap(), text)
+    };
+    // 13 µs each, then 32, beside needless wakeups of 1.20 to 1.46 s in all.
+    let (first, json, text) = told(150_000);
+    assert_eq!(first, Waste::TimerPolls);
+    let cost = &json["findings"][0]["cost"];
+    assert_eq!((cost["ns_low"].as_u64(), cost["ns_high"].as_u64()), (Some(0), Some(1_950_000_000)));
+    assert!(json["findings"][0]["likely_share"].as_f64().unwrap() < 0.8);
+    assert!(text.starts_with("Up to 1.95 s of the program's"), "{text}");
+    assert!(text.contains("150,000, 0 to 50 % of the program's CPU time; clock_nanos"), "{text}");
+    let row = text.lines().find(|line| line.starts_with("  timer polls")).unwrap();
+    assert!(row.contains("0 to 1.95 s") && row.ends_with("0 to 50 %"), "{row}");
+    assert_eq!(told(60_000).0, Waste::NeedlessWakeups);
+}
+
 /// Where others sleep in the same call, the verdict is about the polls alone.
 #[test]
 fn polls_are_told_where_they_are_made() {
@@ -140,7 +166,8 @@ fn polls_are_told_where_they_are_made() {
     observation.locks.clear();
     observation.stalls.clear();
     let row = &mut observation.waits[0];
-    row.timer_poll_cpu_ns = 1_000_000_000;
+    row.timer_poll_cpu_ns = 16_000_000;
+    (observation.totals.user_ns, observation.totals.system_ns) = (0, 200_000_000);
     let verdict = |observation: &Observation| Report::new(observation, &mut symbols()).verdict;
     assert!(verdict(&observation)[1].contains("from poll_for_work [jit]"));
     let row = &mut observation.waits[0];
