@@ -28,7 +28,7 @@ const READ_ONLY_DATA: &str = "unherd.rodata";
 pub(crate) const VARIABLES: &str = "unherd.bss";
 
 /// As `UH_EVENT_RING`: events a processor remembers.
-const EVENT_RING: u32 = 1024;
+const EVENT_RING: u32 = 4096;
 
 /// Of an episode that nobody has read yet: `struct uh_episode`, and the ring's own head.
 const EPISODE_BYTES: u32 = 96;

@@ -340,8 +340,12 @@ struct uh_event {
 	u64 run;   /* and how often the thread had slept before */
 	struct uh_wake_key key;
 };
-/* How many an event woke; the ring of a processor remembers its last UH_EVENT_RING. */
-#define UH_EVENT_RING 1024
+/*
+ * How many an event woke; the ring of a processor remembers its last UH_EVENT_RING. The threads of
+ * a herd that then take one lock are woken for it one by one, each by an event of its own, before
+ * the last comes back: the ring must hold more than a herd.
+ */
+#define UH_EVENT_RING 4096
 struct uh_event_size {
 	u64 id;
 	u32 woken;

@@ -114,6 +114,14 @@ pub struct Finding {
     pub ledger_needless: Option<u64>,
     /// How much of what is possible but not proven counts in the ranking, and in a comparison.
     pub likely_share: f64,
+    /// Of what is only possible: for how many at most it was lost whether others were woken with
+    /// them, if that decides whether they are likely.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub sizes_lost: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Finding {
@@ -425,6 +433,7 @@ fn of_kind<'a>(
         waker_stacks: None,
         ledger_needless: None,
         likely_share: 1.0,
+        sizes_lost: 0,
     };
     (total > 0).then(|| (finding(), most))
 }
@@ -494,16 +503,19 @@ fn of_waits(
         let unproven_ns = cpu_ns.possible - cpu_ns.proven;
         let unproven = needless.possible - needless.proven;
         // Of CPU time the few that computed may have most. Of lost wakes nobody knows whether they
-        // were of herds.
-        let known = unproven.saturating_sub(scale.lost_wakes);
+        // were of herds: all may have been.
         let in_herds = sum(lines, |line| line.possible_in_herds);
-        let most_looked = known > 0 && in_herds.saturating_mul(2) >= known;
+        let is_most = |part: u64| part.saturating_mul(2) >= unproven;
+        let lost = scale.lost_wakes.min(unproven.saturating_sub(in_herds));
+        let most_looked = is_most(in_herds.saturating_add(lost));
+        let sizes_lost = if most_looked && !is_most(in_herds) { lost } else { 0 };
         let herd_share = percent(in_herds_ns, unproven_ns).unwrap_or_default() / 100.0;
         let herd_share = if needless.proven > 0 || most_looked { herd_share } else { 0.0 };
         let likely_share = herd_share.max(scale.ledger_share(lines));
         let ledger_needless = scale.ledger_needless(lines);
         found.extend(wakes.map(|wakes| {
-            let mut wakes = Finding { count: needless, likely_share, ledger_needless, ..wakes };
+            let count = needless;
+            let mut wakes = Finding { count, likely_share, sizes_lost, ledger_needless, ..wakes };
             if let Some(herd) = herd.filter(|herd| !herd.stacks.is_empty()) {
                 wakes.waker = Some(herd.site.clone());
                 wakes.waker_stacks = herd.stacks.first().copied();
@@ -587,6 +599,7 @@ fn of_processors(scale: &Scale) -> Option<Finding> {
         waker_stacks: None,
         ledger_needless: None,
         likely_share: 0.0,
+        sizes_lost: 0,
     })
 }
 
@@ -622,6 +635,7 @@ fn of_herd(herd: &Herd, scale: &Scale) -> Finding {
         waker_stacks: None,
         ledger_needless: None,
         likely_share: 1.0,
+        sizes_lost: 0,
     }
 }
 
@@ -663,6 +677,7 @@ fn of_futexes(lines: &[&FutexLine], scale: &Scale) -> Vec<Finding> {
             waker_stacks: None,
             ledger_needless: None,
             likely_share: 1.0,
+            sizes_lost: 0,
         })
     };
     let empty = finding(Waste::EmptyWakes, |line| line.outcomes.woke_none);
@@ -713,6 +728,7 @@ fn of_lock(lock: &KernelLock, scale: &Scale, namer: &Namer<'_>) -> Finding {
         waker_stacks: None,
         ledger_needless: None,
         likely_share: 1.0,
+        sizes_lost: 0,
     }
 }
 
@@ -757,5 +773,6 @@ fn of_stall(stall: &Stall, scale: &Scale, namer: &Namer<'_>) -> Finding {
         waker_stacks: None,
         ledger_needless: None,
         likely_share: 1.0,
+        sizes_lost: 0,
     }
 }

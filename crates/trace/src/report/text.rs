@@ -240,7 +240,11 @@ impl Report {
         let open = notable().filter(|of| of.may_be_useful() && !of.is_explained());
         let open: Vec<_> = open.take(most).collect();
         if !open.is_empty() {
-            page.heading("Possible, or useful work")?;
+            let is_unknown = open.iter().any(|of| of.sizes_lost > 0);
+            page.heading(match is_unknown {
+                true => "Possible; unknown whether useful work, as events were lost",
+                false => "Possible, or useful work",
+            })?;
         }
         open.into_iter().try_for_each(|finding| page.line(&in_short(finding)))
     }

@@ -192,11 +192,12 @@ fn headline(finding: &Finding, summary: Option<&Summary>) -> String {
     let ledger = finding.ledger_needless.map_or_else(String::new, |needless| {
         format!(", {} in all by the program's own ledger", count(needless))
     });
-    let proof = match each {
-        _ if !unproven => String::new(),
-        Some(ns) => format!(", none proven{ledger}; {} of CPU each", duration(ns)),
-        None => format!(", none proven{ledger}"),
+    let each = each.map_or_else(String::new, |ns| format!("; {} of CPU each", duration(ns)));
+    let lost = match finding.sizes_lost {
+        0 => String::new(),
+        lost => format!("; of up to {} it was lost whether others were woken, too", count(lost)),
     };
+    let proof = if unproven { format!(", none proven{ledger}{each}{lost}") } else { String::new() };
     let Some(cost) = finding.cost else { return capitalised(&format!("{what}: {number}{proof}.")) };
     let whole = cost.kind.whole();
     let is_poll = finding.waste == Waste::TimerPolls;
@@ -207,6 +208,7 @@ fn headline(finding: &Finding, summary: Option<&Summary>) -> String {
     };
     let may = if is_bound { "may go to" } else { "goes to" };
     let or = match finding.may_be_useful() {
+        true if finding.sizes_lost > 0 => "",
         true => ", or to useful work",
         false if is_poll => ", or to short work in memory",
         false => "",

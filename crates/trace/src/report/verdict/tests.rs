@@ -54,6 +54,18 @@ fn lost_wakes_are_not_taken_for_wakes_of_one() {
     assert!(useful(&observation));
     observation.losses.wakes = 1_500;
     assert!(!useful(&observation));
+    // A herd of which hardly any size is left; and one that is too small with all of them.
+    let told = |lost| {
+        let mut observation = waits_at_condition(300, 1_000_000);
+        observation.losses.wakes = lost;
+        let report = Report::new(&observation, &mut symbols());
+        (report.verdict.join("\n"), has_open_section(&report))
+    };
+    let (verdict, shown) = told(3_000);
+    let unknown = "; of up to 3,000 it was lost whether others were woken, too)";
+    assert!(verdict.contains(unknown) && !verdict.contains("useful") && !shown, "{verdict}");
+    let (verdict, shown) = told(1_000);
+    assert!(verdict.contains("or to useful work") && shown, "{verdict}");
 }
 
 #[test]
