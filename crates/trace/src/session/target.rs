@@ -9,6 +9,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::statfs;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, getpgid, pidfd_open, pidfd_send_signal};
 use rustix::time::Timespec;
@@ -16,6 +17,10 @@ use unherd_host::{ChildProcess, Usage};
 use unherd_sys::{Deadline, Timestamp};
 
 use super::{SessionError, Target};
+
+/// `CGROUP_SUPER_MAGIC` and `CGROUP2_SUPER_MAGIC`.
+const CGROUP_MAGIC: i64 = 0x0027_e0eb;
+const CGROUP2_MAGIC: i64 = 0x6367_7270;
 
 /// Those whose end is waited for.
 #[derive(Debug)]
@@ -54,7 +59,7 @@ impl Running {
             }
             Target::Cgroup(path) => {
                 let path = directory(path);
-                match members(&path) {
+                match check_group(&path).and_then(|()| members(&path)) {
                     // All of them enter at the first look.
                     Ok(_) => Ok(Self::Cgroup { path, known: BTreeSet::new() }),
                     Err(source) => Err(SessionError::Cgroup { path, source }),
@@ -251,6 +256,14 @@ fn directory(path: &Path) -> PathBuf {
     if !path.exists() && below.exists() { below } else { path.to_owned() }
 }
 
+/// A file of that name may lie anywhere.
+fn check_group(path: &Path) -> io::Result<()> {
+    match statfs(path)?.f_type {
+        CGROUP_MAGIC | CGROUP2_MAGIC => Ok(()),
+        _ => Err(io::Error::other("it is on another file system")),
+    }
+}
+
 /// The processes of a control group and of all below it.
 fn members(group: &Path) -> io::Result<BTreeSet<u32>> {
     let mut found: BTreeSet<u32> = numbers(&fs::read_to_string(group.join("cgroup.procs"))?);
@@ -343,12 +356,15 @@ mod tests {
         for (path, text) in [("", "1\n2\n"), ("a", ""), ("a/b", "30\n2\n")] {
             fs::write(group.path().join(path).join("cgroup.procs"), text).unwrap();
         }
-        let mut running = Running::find(&Target::Cgroup(group.path().to_owned())).unwrap();
+        let path = group.path().to_owned();
+        let mut running = Running::Cgroup { path: path.clone(), known: BTreeSet::new() };
         assert_eq!(running.entered(), [1, 2, 30]);
         assert_eq!(running.entered(), [0; 0]);
         fs::write(group.path().join("a/cgroup.procs"), "7\n").unwrap();
         assert_eq!(running.entered(), [7]);
         assert_eq!(running.ended(), Ok(None));
+        let elsewhere = Running::find(&Target::Cgroup(path)).unwrap_err().to_string();
+        assert!(elsewhere.contains("is no control group (it is on another file"), "{elsewhere}");
         drop(group);
         assert_eq!(running.ended(), Ok(Some(None)));
         let none = Running::find(&Target::Cgroup("/nonexistent".into())).unwrap_err();
