@@ -108,16 +108,20 @@ fn check_apart(files: &[&Opened<'_>], has_command: bool) -> Result<(), Failure> 
 }
 
 impl Sink {
-    /// Writes all, or says where it could not.
+    /// Writes all, or says where it could not. A reader that has seen enough is no error.
     fn write(
         &mut self,
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<(), Failure> {
         let written = write(&mut self.out).and_then(|()| self.out.flush());
-        written.map_err(|error| match &self.path {
-            Some(path) => cannot_write(path, &error),
-            None => Failure::tracing(format!("cannot write the report: {error}; give -o FILE")),
-        })
+        match (written, &self.path) {
+            (Err(error), _) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            (Err(error), Some(path)) => Err(cannot_write(path, &error)),
+            (Err(error), None) => {
+                Err(Failure::tracing(format!("cannot write the report: {error}; give -o FILE")))
+            }
+            (Ok(()), _) => Ok(()),
+        }
     }
 }
 
@@ -179,5 +183,21 @@ impl Outputs {
         // Where one could not be written, the others are there all the same.
         written.into_iter().collect::<Result<(), _>>()?;
         Ok(exceeded.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn closed_pipe_ends_quietly() {
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        let mut sink = Sink { path: Some("/dev/stdout".into()), out: Box::new(writer) };
+        assert!(sink.write(|to| to.write_all(b"a report")).is_ok());
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut sink = Sink { path: Some("/dev/full".into()), out: Box::new(full) };
+        assert!(sink.write(|to| to.write_all(b"a report")).is_err());
     }
 }
