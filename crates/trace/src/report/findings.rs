@@ -144,6 +144,11 @@ impl Finding {
         self.cost.map_or(often, |cost| cost.percent_high >= NOTABLE_PERCENT)
     }
 
+    /// Whether there is little to gain, whatever is true.
+    pub(crate) fn is_little(&self) -> bool {
+        self.cost.is_some_and(|cost| cost.percent_high < LITTLE_PERCENT)
+    }
+
     /// Whether what it counts may as well have been useful: nothing is proven, and most of the
     /// woken were woken alone, or computed; or what those took that only looked is little. Such a
     /// finding does not lead, and has no cure.

@@ -10,7 +10,7 @@ use super::quantity::{
     bytes, count, counted, digits, duration, durations, interval, percent, percents,
 };
 use super::share::{self, Interval};
-use super::{Finding, Report, verdict};
+use super::{Finding, LITTLE_PERCENT, Report, verdict};
 use crate::observation::TimeClass;
 
 /// CPU time is divided by the kernel's ticks, which are up to 10 ms long: of fewer than 20 a part
@@ -227,15 +227,23 @@ impl Report {
 
     fn write_findings<W: Write>(&self, page: &mut Page<'_, W>, most: usize) -> io::Result<()> {
         let notable = || self.findings.iter().filter(|of| of.is_notable());
-        let known: Vec<_> = notable().filter(|of| of.advice.is_some()).take(most).collect();
+        let known = notable().filter(|of| of.advice.is_some());
+        let (mut known, mut little): (Vec<_>, Vec<_>) = known.partition(|of| !of.is_little());
+        if known.is_empty() {
+            std::mem::swap(&mut known, &mut little);
+        }
         if !known.is_empty() {
             page.heading("What to try")?;
         }
-        for (index, finding) in known.into_iter().enumerate() {
+        for (index, finding) in known.into_iter().take(most).enumerate() {
             page.line(&format!("{}. {}", index + 1, in_short(finding)))?;
             if let Some(advice) = finding.advice {
                 page.line(&format!("   → {}", advice.text))?;
             }
+        }
+        if !little.is_empty() {
+            let little = count(little.len() as u64);
+            page.line(&format!("… and {little} that cost less than {LITTLE_PERCENT} % each"))?;
         }
         let open = notable().filter(|of| of.may_be_useful() && !of.is_explained());
         let open: Vec<_> = open.take(most).collect();

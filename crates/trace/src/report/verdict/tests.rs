@@ -240,3 +240,25 @@ fn processors_that_others_have_are_told() {
     assert_eq!(advised(3), "more threads than processors");
     assert_eq!(advised(2), "busy machine");
 }
+
+#[test]
+fn small_gains_are_left_out_beside_larger() {
+    let told = |observation: &Observation| {
+        let mut text = Vec::new();
+        let report = Report::new(observation, &mut symbols());
+        report.write_text(&mut text, true, 0, false).expect("memory takes it");
+        let text = String::from_utf8(text).expect("it is text");
+        text[text.find("What to try").expect("there is a cure")..].to_owned()
+    };
+    let mut observation = observation();
+    let all = told(&observation);
+    assert!(all.contains("\n  … and 3 that cost less than 1 % each\n"), "{all}");
+    assert!(!all.contains(". polling by timer"), "{all}");
+    observation.waits.retain(|row| row.timer_polls > 0);
+    observation.wakes.clear();
+    observation.locks.clear();
+    observation.stalls.clear();
+    let alone = told(&observation);
+    assert!(alone.contains("\n  1. polling by timer: 898"), "{alone}");
+    assert!(!alone.contains("that cost less than"), "{alone}");
+}
