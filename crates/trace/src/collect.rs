@@ -132,6 +132,7 @@ pub(crate) fn observation(
         ..Observation::default()
     };
     seen.losses.ledgers += ledgers.lost;
+    name_descriptors(&mut seen);
     let unwound = paths.stacks();
     let (ours, theirs): (BTreeSet<_>, BTreeSet<_>) =
         named_stacks(&seen).into_iter().partition(|id| unwound.contains_key(id));
@@ -254,6 +255,30 @@ fn file_name(reader: &mut Reader<'_>) -> Option<String> {
         FIFO if name.is_empty() => Some("pipe".to_owned()),
         _ => Some(name),
     }
+}
+
+/// Names the descriptors of threads that were asleep when they were attached to: the programs look
+/// at files in the thread that begins to wait. That is what the descriptor is now.
+fn name_descriptors(seen: &mut Observation) {
+    let running = |pid| seen.processes.iter().any(|of| of.pid == pid && of.running);
+    for row in seen.waits.iter_mut().filter(|row| row.object_name.is_none()) {
+        if let Object::Descriptor(descriptor) = row.object
+            && running(row.pid)
+        {
+            let link = std::fs::read_link(format!("/proc/{}/fd/{descriptor}", row.pid));
+            row.object_name = link.ok().and_then(|link| link_name(link.to_str()?));
+        }
+    }
+}
+
+/// What a link in `/proc/PID/fd` leads to, in the words of [`file_name`].
+fn link_name(link: &str) -> Option<String> {
+    let name = match link.split_once(':') {
+        Some((kind @ ("socket" | "pipe"), _)) => kind,
+        Some(("anon_inode", name)) => name,
+        _ => link.rsplit('/').next()?,
+    };
+    (!name.is_empty()).then(|| name.to_owned())
 }
 
 fn waits(map: &MapHandle, stacks: &Stacks<'_>) -> Result<Vec<WaitRow>, TraceError> {
@@ -683,6 +708,13 @@ mod tests {
             K::Other,
         ];
         assert_eq!(kinds, expected);
+    }
+
+    #[test]
+    fn links_of_descriptors_have_short_names() {
+        let links = ["socket:[12]", "pipe:[3]", "anon_inode:[eventpoll]", "/tmp/a file", ""];
+        let names = ["socket", "pipe", "[eventpoll]", "a file"].map(|name| Some(name.to_owned()));
+        assert_eq!(links.map(link_name), [&names[..], &[None]].concat()[..]);
     }
 
     #[test]

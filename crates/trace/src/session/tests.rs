@@ -6,6 +6,7 @@ use unherd_host::Cgroup;
 
 use super::*;
 use crate::UnprivilegedSession;
+use crate::observation::Object;
 
 /// Long enough for anything here; a test that needs it has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -121,6 +122,8 @@ fn root_attached_process_goes_on() {
     assert!(process.maps.iter().any(|map| map.path.contains("libc")), "{process:?}");
     let sleeps: u64 = seen.waits.iter().map(|row| row.sleeps).sum();
     assert!(sleeps >= 49, "{:?}", seen.waits);
+    let input = seen.waits.iter().find(|row| row.object == Object::Descriptor(0));
+    assert!(input.is_some_and(|row| row.object_name.as_deref() == Some("pipe")), "{input:?}");
     ask();
     drop(to);
     assert!(child.wait(deadline()).unwrap().unwrap().status.success());
