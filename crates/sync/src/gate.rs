@@ -347,7 +347,12 @@ impl Gate {
 
     fn add_token(&self) {
         let congest = |word| State(word).congest().map(|state| state.0);
-        let before = self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, congest);
+        // Before the word says so, too, or a waiter would take the calm before for silence.
+        if self.state().is_clear() {
+            self.row.note_change(now());
+        }
+        // ORDER[GATE]: Release; pairs with the Acquire in `end_of_timeout`, which sees that time.
+        let before = self.word.fetch_update(Ordering::Release, Ordering::Relaxed, congest);
         match before {
             Ok(before) if State(before).is_clear() => self.row.note_change(now()),
             Ok(_) => {}
@@ -498,7 +503,8 @@ impl Gate {
 
     #[cold]
     fn wait_slow(&self, reason: Reason, deadline: Deadline) -> Waited {
-        let (state, began) = (self.state(), now());
+        // ORDER[GATE]: Acquire; pairs with the Release in `clear`, as a look may end the wait.
+        let (state, began) = (State(self.word.load(Ordering::Acquire)), now());
         // A closed gate cancels below, whatever else holds.
         if !state.is_closed() && token::is_own_duty(self) {
             return Waited::at_once(WaitEnd::Refused);

@@ -282,7 +282,7 @@ impl ReadySet {
             }
         }
         if self.0.lead.has_descriptors() && self.0.lead.wants_look() {
-            self.look_at_kernel(batch);
+            self.look_at_kernel();
         }
         batch.len()
     }
@@ -343,18 +343,17 @@ impl ReadySet {
         }
     }
 
-    /// Adds the kernel's events to a set that never gets empty, unless somebody leads.
+    /// Adds the kernel's events to a set that never gets empty, unless somebody leads. They are for
+    /// the next checks: some may be of sources that are in this one's batch.
     #[cold]
-    fn look_at_kernel(&self, batch: &mut ReadyBatch) {
+    fn look_at_kernel(&self) {
         if let Some(lead) = self.0.lead.try_take() {
             let mut owed = 0;
             lead.epoll.wait(Deadline::at(Timestamp::from_ns(0)), |token| {
                 owed += self.post_for_kernel(token);
             });
             drop(lead);
-            let before = batch.len();
-            let hidden = self.0.levels.take(batch) as usize;
-            self.wake_for_left(hidden + owed.saturating_sub(batch.len() - before));
+            self.wake_for_left(owed);
         }
     }
 
@@ -467,15 +466,12 @@ impl ReadySet {
         let waiters = &self.0.waiters;
         let arrival = |tag: Tag| tag.0 & !THREAD;
         loop {
+            // By the fence of a wake, and counted as one if nobody waits.
+            if waiters.waited_for([()]).next().is_none() {
+                return false;
+            }
             let mut newest = None;
-            waiters.wake_where(
-                &(),
-                |tag| {
-                    newest = newest.max(Some(arrival(tag)));
-                    Verdict::Skip
-                },
-                EVENT,
-            );
+            waiters.for_each_tag(&(), |tag| newest = newest.max(Some(arrival(tag))));
             let Some(newest) = newest else { return false };
             let choose =
                 |tag| if arrival(tag) == newest { Verdict::WakeAndStop } else { Verdict::Skip };

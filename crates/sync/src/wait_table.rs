@@ -203,7 +203,8 @@ fn random_seed() -> u64 {
 /// Waiters live on their threads' stacks and in their tasks' futures; the table allocates when it
 /// is built. `Eq` of the key and all closures that calls are given run under a bucket lock, except
 /// for `before_sleep` of [`wait_with`](Self::wait_with): they must be short, and must not call the
-/// table. So must `Hash`, which runs with no lock held. If one panics, the table stays whole, those
+/// table, nor may what is dropped with them: let them capture by reference what does so in its
+/// drop. So must `Hash`, which runs with no lock held. If one panics, the table stays whole, those
 /// already chosen are woken, and the panic goes on to the caller. The [`Waker`](std::task::Waker)s
 /// of async tasks run with no lock held.
 ///
@@ -234,6 +235,16 @@ fn random_seed() -> u64 {
 ///     let table = WaitTable::<u64>::builder().build();
 ///     scope.spawn(|| table.wait(&1, || true, Reason::OTHER));
 /// });
+/// ```
+///
+/// A requeue leaves its key in the wait of another thread, so keys are `Send`:
+///
+/// ```compile_fail,E0277
+/// # use unherd_sync as unherd;
+/// #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+/// struct Key(std::marker::PhantomData<std::sync::MutexGuard<'static, ()>>);
+/// let table = unherd::WaitTable::<Key>::builder().build();
+/// std::thread::scope(|scope| scope.spawn(|| table.wake_all(&Key(std::marker::PhantomData))));
 /// ```
 // The fields are written once, and share no line with a bucket's word: the loads of a wake that
 // finds nobody are never invalidated.

@@ -105,9 +105,12 @@ fn common_suffix<'a>(lines: &[&'a ComparisonLine]) -> &'a str {
     let Some(first) = lines.first() else { return "" };
     let whole = std::iter::once(&*first.metric);
     let parts = first.metric.match_indices('_').map(|(at, _)| &first.metric[at + 1..]);
+    let is_end = |metric: &str, suffix: &str| {
+        metric.strip_suffix(suffix).is_some_and(|rest| rest.is_empty() || rest.ends_with('_'))
+    };
     whole
         .chain(parts)
-        .find(|suffix| lines.iter().all(|line| line.metric.ends_with(suffix)))
+        .find(|suffix| lines.iter().all(|line| is_end(&line.metric, suffix)))
         .unwrap_or("")
 }
 
@@ -146,6 +149,19 @@ Against unherd-nofilter, unherd is the same in 1 of 1: write mb per cpusec withi
                 .ends_with("only as root it gets as much as --memory says.\n")
         );
         assert_eq!(summary(&result(Vec::new()), about), "");
+    }
+
+    #[test]
+    fn metrics_end_in_whole_words() {
+        let of = |metrics: [&str; 2]| {
+            let metric = |metric: &str| ComparisonLine {
+                metric: metric.to_owned(),
+                ..line(6.0, 8.0, Verdict::Faster)
+            };
+            common_suffix(&metrics.map(metric).iter().collect::<Vec<_>>()).to_owned()
+        };
+        assert_eq!(of(["write_mb_per_s", "read_mb_per_s"]), "mb_per_s");
+        assert_eq!(of(["operations_per_s", "cpu_us"]), "");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A gate with real threads, and the arithmetic of its parts.
 
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use unherd_sys::primitives::AtomicUsize;
@@ -144,6 +145,28 @@ fn chain_stops_at_new_congestion() {
     assert_eq!((gate.let_go(), gate.let_go()), (Some(PROGRESS), None));
     drop(congested);
     assert_eq!(gate.let_go(), Some(CLEARED));
+}
+
+/// It does not know any more what it holds.
+#[test]
+fn thread_that_ends_is_refused() {
+    struct WaitsAtTheEnd(Arc<Gate>);
+    impl Drop for WaitsAtTheEnd {
+        fn drop(&mut self) {
+            let _congested = self.0.congest();
+            assert_eq!(self.0.wait(past()).why, WaitEnd::Refused);
+        }
+    }
+    std::thread_local!(static LAST: RefCell<Option<WaitsAtTheEnd>> = const { RefCell::new(None) });
+
+    let gate = Arc::new(gate(GateMode::Paced));
+    let theirs = Arc::clone(&gate);
+    let last = move || {
+        LAST.set(Some(WaitsAtTheEnd(Arc::clone(&theirs))));
+        drop(theirs.duty());
+    };
+    thread::spawn(last).join().unwrap();
+    assert!(gate.status().congested == 0);
 }
 
 #[test]

@@ -79,7 +79,7 @@ impl Drop for OwnedCongested {
 
 impl<'g> GateDuty<'g> {
     pub(super) fn new(gate: &'g Gate) -> Self {
-        // Where the thread is ending already, it waits for nothing more.
+        // Where the thread is ending already, no gate lets it wait any more.
         let _ = DUTIES.try_with(|duties| duties.borrow_mut().push(address(gate)));
         Self(gate, PhantomData)
     }
@@ -95,9 +95,10 @@ impl Drop for GateDuty<'_> {
     }
 }
 
-/// Whether the calling thread is to make the progress of `gate`.
+/// Whether the calling thread is to make the progress of `gate`, or may be, as it is ending and
+/// does not know any more.
 pub(super) fn is_own_duty(gate: &Gate) -> bool {
-    DUTIES.try_with(|duties| duties.borrow().contains(&address(gate))).unwrap_or(false)
+    DUTIES.try_with(|duties| duties.borrow().contains(&address(gate))).unwrap_or(true)
 }
 
 fn address(gate: &Gate) -> usize {

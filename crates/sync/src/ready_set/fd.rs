@@ -77,7 +77,8 @@ impl ReadySet {
     /// The source owns `fd`, which may be a reference, and takes it out of the set before it
     /// closes it. So a number that is used again is never taken for its predecessor, even if it
     /// was closed by other means; but then, while a duplicate is open, its edges still wake a
-    /// thread for nothing.
+    /// thread for nothing. Nor is a descriptor taken out in whose place `as_fd` gives another by
+    /// then.
     ///
     /// A child of fork(2) has the kernel's queue of events together with its parent: it may drop
     /// the set and its sources, but not wait, as it would take its parent's events, and adds none.
@@ -105,7 +106,9 @@ impl ReadySet {
     /// # Errors
     /// [`FdError`]; `fd` is dropped.
     pub fn fd<F: AsFd>(&self, fd: F, interest: Interest) -> Result<FdSource<F>, FdError> {
-        let number = fd.as_fd().as_raw_fd();
+        // Asked once, and without a lock: that is the caller's code.
+        let asked = fd.as_fd();
+        let number = asked.as_raw_fd();
         let refused = |errno| FdError::Refused { fd: number, errno };
         let source = self.source().map_err(FdError::Full)?;
         let mut places = self.0.places.lock();
@@ -113,7 +116,7 @@ impl ReadySet {
         if epoll.is_forked() {
             return Err(FdError::Forked);
         }
-        let added = epoll.add(fd.as_fd(), interest, source.token().to_kernel());
+        let added = epoll.add(asked, interest, source.token().to_kernel());
         if added.is_ok() {
             places.numbers.insert(number, source.token());
         }
@@ -129,7 +132,7 @@ impl ReadySet {
         if !self.0.lead.is_covered() {
             self.call_thread(LEAD);
         }
-        Ok(FdSource { source, is_always_ready: added.is_err(), fd })
+        Ok(FdSource { source, is_always_ready: added.is_err(), number, fd })
     }
 }
 
@@ -138,13 +141,14 @@ pub struct FdSource<F: AsFd> {
     // Dropped before the descriptor.
     source: Source,
     is_always_ready: bool,
+    number: RawFd,
     fd: F,
 }
 
 impl<F: AsFd> fmt::Debug for FdSource<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FdSource")
-            .field("fd", &self.fd.as_fd().as_raw_fd())
+            .field("fd", &self.number)
             .field("token", &self.token())
             .finish_non_exhaustive()
     }
@@ -178,10 +182,13 @@ impl<F: AsFd> Drop for FdSource<F> {
         let set = &self.source.set.0;
         let (fd, token) = (self.fd.as_fd(), self.token());
         let mut places = set.places.lock();
-        if places.numbers.get(&fd.as_raw_fd()) == Some(&token) {
-            places.numbers.remove(&fd.as_raw_fd());
-            // It fails only if the descriptor was closed by other means.
-            let _ = set.lead.descriptors().map(|epoll| epoll.remove(fd));
+        if places.numbers.get(&self.number) == Some(&token) {
+            places.numbers.remove(&self.number);
+            // An `AsFd` may give another one by now.
+            if fd.as_raw_fd() == self.number {
+                // It fails only if the descriptor was closed by other means.
+                let _ = set.lead.descriptors().map(|epoll| epoll.remove(fd));
+            }
         }
     }
 }

@@ -135,7 +135,6 @@ struct WaitingForAny<'a, K: Copy + Eq + Hash> {
     table: &'a WaitTable<K>,
     how: Wait,
     claim: &'a Claim,
-    sleeper: &'a Sleeper,
     nodes: &'a [Node<K>],
     queued: usize,
 }
@@ -181,7 +180,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
             return Err(WaitAnyError::TooManyKeys { given: keys.len(), max: WAIT_ANY_MAX });
         }
         let claim = Claim { word: AtomicUsize::new(OPEN), parker: Parker::new() };
-        let sleeper = Sleeper::any(claim);
+        let sleeper = Sleeper::Any(claim);
         let Some(claim) = sleeper.claim() else { unreachable!("as it was made") };
         let mut slots = [const { MaybeUninit::<Node<K>>::uninit() }; WAIT_ANY_MAX];
         for (slot, key) in slots.iter_mut().zip(keys) {
@@ -191,8 +190,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         }
         // SAFETY: as many as there are keys are written.
         let nodes = unsafe { std::slice::from_raw_parts(slots.as_ptr().cast(), keys.len()) };
-        let mut waiting =
-            WaitingForAny { table: self, how, claim, sleeper: &sleeper, nodes, queued: 0 };
+        let mut waiting = WaitingForAny { table: self, how, claim, nodes, queued: 0 };
         for (index, key) in keys.iter().enumerate() {
             if !waiting.queue(key, || validate(index)) {
                 if claim.close() {
@@ -251,9 +249,7 @@ impl<K: Copy + Eq + Hash> Drop for WaitingForAny<'_, K> {
         }
         if let Some((index, token)) = self.leave() {
             // SAFETY: it was woken.
-            let heir = unsafe { self.sleeper.heir() };
-            // SAFETY: as above.
-            unsafe { self.table.pass_on(&self.nodes[index], token, heir) };
+            unsafe { self.table.pass_on(&self.nodes[index], token) };
         }
     }
 }
@@ -323,6 +319,33 @@ mod tests {
         let outcome = table.wait_any(&[one, second, other], validate, Reason::OTHER);
         assert_eq!(outcome, Ok(AnyOutcome::Woken { index: 1, token: Token(3) }));
         assert_eq!(behind.as_mut().poll(&mut context), Poll::Ready(Outcome::Woken(Token(6))));
+    }
+
+    /// As wakes do not count it, who comes behind it is the first.
+    #[test]
+    fn a_lost_waiter_is_not_before_the_next() {
+        let (table, [one, other]) = table();
+        let second = (0..).find(|key| index_of(&table, key) == 0 && *key != one).unwrap();
+        let mut told = None;
+        let validate = |index| {
+            if index == 2 {
+                wake(&table, second);
+                assert!(!table.wake_one(&one, |chosen| {
+                    assert_eq!(chosen, None);
+                    Token(0)
+                }));
+                let ask = |is_first| {
+                    told = Some(is_first);
+                    false
+                };
+                let outcome = table.wait_with(&one, ask, || (), |_, _| (), Reason::OTHER);
+                assert_eq!(outcome, Outcome::Invalid);
+            }
+            true
+        };
+        let outcome = table.wait_any(&[one, second, other], validate, Reason::OTHER);
+        assert_eq!(outcome, Ok(AnyOutcome::Woken { index: 1, token: Token(3) }));
+        assert_eq!(told, Some(true));
     }
 
     /// The keys that come after a wake are not asked about.

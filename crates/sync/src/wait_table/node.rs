@@ -46,41 +46,23 @@ pub(super) struct Node<K> {
 
 /// Who sleeps, if it is not a thread that waits for one node. Its cells are guarded as the node is,
 /// by which it was reached.
-pub(super) struct Sleeper {
-    kind: Kind,
-    /// Written by the waker with the token.
-    heir: UnsafeCell<Heir>,
-}
-
-enum Kind {
+pub(super) enum Sleeper {
     Task(UnsafeCell<Option<Waker>>),
+    /// In a wait for any of several keys.
     Any(Claim),
 }
 
 impl Sleeper {
     pub(super) fn task(waker: Option<Waker>) -> Self {
-        Self { kind: Kind::Task(UnsafeCell::new(waker)), heir: UnsafeCell::new(Heir::Nobody) }
-    }
-
-    pub(super) fn any(claim: Claim) -> Self {
-        Self { kind: Kind::Any(claim), heir: UnsafeCell::new(Heir::Nobody) }
+        Self::Task(UnsafeCell::new(waker))
     }
 
     /// What the nodes of a wait for any of several keys share.
     pub(super) fn claim(&self) -> Option<&Claim> {
-        match &self.kind {
-            Kind::Any(claim) => Some(claim),
-            Kind::Task(_) => None,
+        match self {
+            Self::Any(claim) => Some(claim),
+            Self::Task(_) => None,
         }
-    }
-
-    /// Who gets the wake if the owner has no use for it.
-    ///
-    /// # Safety
-    /// The owner calls it, after it was woken.
-    pub(super) unsafe fn heir(&self) -> Heir {
-        // SAFETY: the node is its owner's again.
-        self.heir.with(|heir| unsafe { *heir })
     }
 }
 
@@ -100,6 +82,8 @@ pub(super) struct Links<K> {
     /// Whether it has a [`Sleeper`]: here, so that a search need not look for it on the next cache
     /// line. Never changes in the queue.
     has_sleeper: bool,
+    /// Written by the waker with the token.
+    heir: Heir,
     /// When it came: greater than those of all who came to the bucket before.
     pub(super) ticket: u64,
 }
@@ -121,6 +105,7 @@ impl<K> Node<K> {
             first: false,
             shared: how.shared,
             has_sleeper: false,
+            heir: Heir::Nobody,
             ticket: 0,
         };
         Self {
@@ -167,13 +152,15 @@ impl<K> Node<K> {
         Token(self.mark.with(|mark| unsafe { *mark }))
     }
 
-    /// Whether it waits to be woken with others.
+    /// Whether it waits to be woken with others, and who gets the wake that it was woken by if it
+    /// has no use for that.
     ///
     /// # Safety
     /// The node is its owner's, who calls it.
-    pub(super) unsafe fn is_shared(&self) -> bool {
+    pub(super) unsafe fn shared_and_heir(&self) -> (bool, Heir) {
         // SAFETY: the contract.
-        self.links.with(|links| unsafe { &*links }.shared)
+        let links = self.links.with(|links| unsafe { *links });
+        (links.shared, links.heir)
     }
 
     /// The key.
@@ -334,15 +321,13 @@ impl<'g, K> NodeRef<'g, K> {
         if let Some(token) = message.token {
             self.set_token(token);
         }
+        self.change(|links| links.heir = message.heir);
         let (mut parker, mut waker) = (NonNull::from(&self.0.parker), None);
-        if let Some(sleeper) = self.0.sleeper() {
+        match self.0.sleeper() {
+            None => {}
             // SAFETY: the lock is held (B1).
-            sleeper.heir.with_mut(|heir| unsafe { *heir = message.heir });
-            match &sleeper.kind {
-                // SAFETY: the lock is held (B1).
-                Kind::Task(cell) => waker = cell.with_mut(|cell| unsafe { &mut *cell }.take()),
-                Kind::Any(claim) => parker = NonNull::from(&claim.parker),
-            }
+            Some(Sleeper::Task(cell)) => waker = cell.with_mut(|cell| unsafe { &mut *cell }.take()),
+            Some(Sleeper::Any(claim)) => parker = NonNull::from(&claim.parker),
         }
         // SAFETY: alive until now; this is the one notification, and the last access.
         unsafe { Parker::notify(parker) };
@@ -362,9 +347,9 @@ impl<'g, K> NodeRef<'g, K> {
 
     /// Puts `waker` in the place of the task's. It is only moved: wakers may run anybody's code.
     pub(super) fn replace_waker(self, waker: Waker) -> Option<Waker> {
-        match self.0.sleeper().map(|sleeper| &sleeper.kind) {
+        match self.0.sleeper() {
             // SAFETY: the lock is held (B1).
-            Some(Kind::Task(cell)) => cell.with_mut(|cell| unsafe { &mut *cell }.replace(waker)),
+            Some(Sleeper::Task(cell)) => cell.with_mut(|cell| unsafe { &mut *cell }.replace(waker)),
             _ => None,
         }
     }

@@ -258,9 +258,7 @@ impl<K: Copy + Eq + Hash, F> Drop for WaitFuture<'_, K, F> {
     fn drop(&mut self) {
         let Some(token) = self.leave() else { return };
         // SAFETY: it was woken.
-        let heir = unsafe { self.sleeper.heir() };
-        // SAFETY: as above.
-        unsafe { self.table.pass_on(&self.node, token, heir) };
+        unsafe { self.table.pass_on(&self.node, token) };
     }
 }
 

@@ -7,7 +7,7 @@ use unherd_sys::Timestamp;
 use unherd_sys::primitives::fence_after_rmw;
 
 use super::bucket::BucketGuard;
-use super::node::{Heir, Node, NodeRef};
+use super::node::{Node, NodeRef};
 use super::{Outcome, TimedOut, Wait, WaitTable};
 use crate::ledger::Field;
 use crate::{Ledger, Reason};
@@ -76,7 +76,8 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
 
     /// Whether nobody waits for `key`, which has that hash, in its bucket.
     fn is_empty_of(&self, guard: &BucketGuard<'_, K>, hash: u64, key: &K) -> bool {
-        guard.lists(hash, |other| self.is_key(key, other)).is_empty()
+        // As wakes do, it passes by those whom a wake of another key has claimed.
+        guard.lists(hash, |other| self.is_key(key, other)).all(NodeRef::is_lost)
     }
 
     /// Puts a fresh node for `key` into its queue, unless `validate` says no. Panics as that and
@@ -212,7 +213,7 @@ impl<K: Copy + Eq + Hash> Drop for LeaveOnPanic<'_, K> {
             // SAFETY: it was woken.
             let token = unsafe { self.node.token() };
             // SAFETY: as above.
-            unsafe { self.table.pass_on(self.node, token, Heir::Exclusive) };
+            unsafe { self.table.pass_on(self.node, token) };
         }
     }
 }

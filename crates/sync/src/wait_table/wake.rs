@@ -64,11 +64,13 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         // In a table built with `filtered(false)`, a list is the whole bucket's.
         let is_key = |node: NodeRef<'_, K>| self.filtered || node.has_key(|other| other == key);
         let node = waiters.find(|node| is_key(*node) && node.try_claim());
-        let chosen = node.map(|node| {
-            let more = waiters.any(|node| is_key(node) && !node.is_lost());
-            Chosen { tag: node.tag(), more }
-        });
-        let token = catch_unwind(AssertUnwindSafe(|| decide(chosen)));
+        let choose = || {
+            decide(node.map(|node| {
+                let more = waiters.any(|node| is_key(node) && !node.is_lost());
+                Chosen { tag: node.tag(), more }
+            }))
+        };
+        let token = catch_unwind(AssertUnwindSafe(choose));
         if let Some(node) = node {
             node.set_token(*token.as_ref().unwrap_or(&Token(0)));
             batch.take(&guard, node);
@@ -204,16 +206,16 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     }
 
     /// Passes the wake that has woken `node` on, with its token, to the one that has waited longest
-    /// of those whom `heir` names, if there is one. For owners that end their wait without a look
+    /// of its [heirs](Heir), if there is one. For owners that end their wait without a look
     /// at it, in a `drop`: the node has its hash, so none of the key's code runs except `Eq`. If
     /// that panics, nobody gets the wake; the panic, as a waker's, goes on as C4 says.
     ///
     /// # Safety
     /// The node is its owner's, who was woken.
     #[cold]
-    pub(super) unsafe fn pass_on(&self, node: &Node<K>, token: Token, heir: Heir) {
+    pub(super) unsafe fn pass_on(&self, node: &Node<K>, token: Token) {
         // SAFETY: the contract.
-        let is_shared = unsafe { node.is_shared() };
+        let (is_shared, heir) = unsafe { node.shared_and_heir() };
         if heir == Heir::Nobody || heir == Heir::Exclusive && is_shared {
             return;
         }

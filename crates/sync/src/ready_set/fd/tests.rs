@@ -1,6 +1,7 @@
 //! Descriptors of the real kernel, and who leads. Waits have a deadline, which ends a test that
 //! hangs.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::BorrowedFd;
@@ -258,4 +259,37 @@ fn a_flood_of_posts_hides_no_descriptor() {
         wait(&set).contains(&fd.token())
     });
     assert!(is_found, "the kernel was not asked");
+}
+
+/// Also where the kernel is looked at beside a check that has found events.
+#[test]
+fn a_batch_has_each_source_once() {
+    let set = ReadySet::new(8);
+    let (mut writer, source) = pair(&set);
+    for _ in 0..100 {
+        writer.write_all(b"x").unwrap();
+        source.post();
+        assert_eq!(wait(&set), [source.token()]);
+    }
+}
+
+/// It is the caller's code, and may give another descriptor each time.
+#[test]
+fn a_descriptor_is_asked_for_once_and_without_a_lock() {
+    struct Asked<'a>(&'a ReadySet, Cell<BorrowedFd<'a>>, Cell<u32>);
+    impl AsFd for Asked<'_> {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            drop(self.0.source());
+            self.2.set(self.2.get() + 1);
+            self.1.get()
+        }
+    }
+    let set = ReadySet::new(8);
+    let (first, second) = UnixStream::pair().unwrap();
+    let asked = Asked(&set, Cell::new(first.as_fd()), Cell::new(0));
+    let source = set.fd(&asked, Interest::Readable).unwrap();
+    assert_eq!(asked.2.get(), 1);
+    asked.1.set(second.as_fd());
+    drop(source);
+    assert!(set.0.places.lock().numbers.is_empty());
 }

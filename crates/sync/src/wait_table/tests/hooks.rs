@@ -114,6 +114,35 @@ fn a_panic_before_the_sleep_leaves_the_queue() {
     }
 }
 
+/// To those that a drop of a task passes it on to: none where all were woken.
+#[test]
+fn a_panic_before_the_sleep_passes_the_wake_on() {
+    let how = |shared| match shared {
+        true => Wait::new(Reason::OTHER).shared(),
+        false => Wait::new(Reason::OTHER),
+    };
+    for [own, next] in [[false, true], [true, false], [true, true]] {
+        for of_all in [false, true] {
+            let table = table::<u32>(1);
+            let mut context = Context::from_waker(Waker::noop());
+            let mut behind = pin!(table.wait_async(&7, || true, how(next)));
+            let before_sleep = || {
+                if of_all {
+                    assert_eq!(table.wake_all(&7).total(), 1);
+                }
+                assert!(behind.as_mut().poll(&mut context).is_pending());
+                assert!(of_all || table.wake_one(&7, |_| Token(3)));
+                std::panic::resume_unwind(Box::new(()));
+            };
+            let wait = || table.wait_with(&7, |_| true, before_sleep, |_, _| (), how(own));
+            assert!(catch_unwind(AssertUnwindSafe(wait)).is_err());
+            let woken = Poll::Ready(Outcome::Woken(Token(3)));
+            let polled = behind.as_mut().poll(&mut context);
+            assert_eq!(polled, if of_all { Poll::Pending } else { woken }, "{own} {next}");
+        }
+    }
+}
+
 /// Others in the bucket may hide that nobody waits.
 #[test]
 fn a_requeue_of_nobody_does_not_validate() {
