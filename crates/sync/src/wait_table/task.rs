@@ -99,10 +99,11 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
     ///
     /// Dropping the future ends the wait. If a wake had chosen it by then, and the task has not
     /// seen that, the wake is passed on to another waiter of the key, with its token: one of
-    /// [`WaitTable::wake_one`] and [`WaitTable::wake_where`] to the one that has waited longest
+    /// [`WaitTable::wake_one`], or one that [`WaitTable::wake_where`] has chosen by
+    /// [`Verdict::WakeAndStop`](super::Verdict::WakeAndStop), to the one that has waited longest
     /// (without a look at the filter), any other to the exclusive one that has, and that only from
-    /// an exclusive one. [`WaitTable::wake_all`], and a [`WaitTable::wake`] of shared waiters, left
-    /// nobody behind. In the ledger a wait that was dropped counts as timed out, unless it was
+    /// an exclusive one. [`WaitTable::wake_all`], and a wake of all shared waiters, left nobody
+    /// behind. In the ledger a wait that was dropped counts as timed out, unless it was
     /// chosen.
     ///
     /// **A thread that polls tasks (of an executor, an async runtime) must not block on what these

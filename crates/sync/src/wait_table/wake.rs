@@ -73,7 +73,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         let token = catch_unwind(AssertUnwindSafe(choose));
         if let Some(node) = node {
             node.set_token(*token.as_ref().unwrap_or(&Token(0)));
-            batch.take(&guard, node);
+            batch.take(&guard, node, Heir::Anybody);
         }
         drop(guard);
         batch.panic = token.err();
@@ -184,7 +184,7 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         token: Token,
     ) -> Woken {
         if self.filtered {
-            let message = Message { token: Some(token), heir: Heir::Anybody };
+            let message = Message { token: Some(token), heir: Heir::Exclusive };
             return self.wake_slow(key, hash, message, usize::MAX, |node| filter(node.tag()));
         }
         let mut stopped = false;
@@ -225,9 +225,13 @@ impl<K: Copy + Eq + Hash> WaitTable<K> {
         if self.has_nobody(hash) {
             return;
         }
-        let choose = |node: NodeRef<'_, K>| match node.links().shared && heir == Heir::Exclusive {
-            true => Verdict::Skip,
-            false => Verdict::WakeAndStop,
+        // In a table built with `filtered(false)`, a list is the whole bucket's.
+        let is_key = |node: NodeRef<'_, K>| self.filtered || node.has_key(|other| *other == key);
+        let choose = |node: NodeRef<'_, K>| match heir {
+            _ if !is_key(node) => Verdict::Skip,
+            Heir::Anybody => Verdict::WakeAndStop,
+            _ if node.links().shared => Verdict::Skip,
+            _ => Verdict::Wake,
         };
         let message = Message { token: Some(token), heir };
         let wake = || self.wake_slow(&key, hash, message, 1, choose);

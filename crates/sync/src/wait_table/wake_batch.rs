@@ -34,7 +34,7 @@ use std::panic::resume_unwind;
 use unherd_sys::primitives::thread;
 
 use super::bucket::BucketGuard;
-use super::node::{Message, NodeRef, Wakeup};
+use super::node::{Heir, Message, NodeRef, Wakeup};
 use super::queue::Lists;
 use super::{Verdict, Woken};
 
@@ -104,8 +104,13 @@ impl WakeBatch {
             }
             let verdict = choose(node);
             let is_chosen = matches!(verdict, Verdict::Wake | Verdict::WakeAndStop);
+            // Of one that chooses nobody else it does not matter which kind the next is.
+            let heir = match verdict {
+                Verdict::WakeAndStop => Heir::Anybody,
+                _ => self.message.heir,
+            };
             // One that another key's wake has claimed meanwhile counts as skipped.
-            if is_chosen && !self.take(guard, node) {
+            if is_chosen && !self.take(guard, node, heir) {
                 continue;
             }
             if matches!(verdict, Verdict::Stop | Verdict::WakeAndStop) {
@@ -115,7 +120,12 @@ impl WakeBatch {
     }
 
     /// Takes `node` out and hands it back; false if another wake has claimed it.
-    pub(super) fn take<K>(&mut self, guard: &BucketGuard<'_, K>, node: NodeRef<'_, K>) -> bool {
+    pub(super) fn take<K>(
+        &mut self,
+        guard: &BucketGuard<'_, K>,
+        node: NodeRef<'_, K>,
+        heir: Heir,
+    ) -> bool {
         if !node.try_claim() {
             return false;
         }
@@ -124,7 +134,7 @@ impl WakeBatch {
         self.woken.add(shared);
         self.exclusive_left -= usize::from(!shared);
         // SAFETY: it is in no queue; `fill` goes on with the node that was behind it.
-        self.wakeups[self.len].write(unsafe { node.hand_back(self.message) });
+        self.wakeups[self.len].write(unsafe { node.hand_back(Message { heir, ..self.message }) });
         self.len += 1;
         true
     }

@@ -272,7 +272,16 @@ impl<'t> Driven<'t> {
             panicked |= panics && verdict == Verdict::Stop;
             matches!(verdict, Verdict::Wake | Verdict::WakeAndStop)
         });
-        let expected = self.choose(&ids, key, token, Heir::Anybody);
+        let mut expected = Woken::default();
+        for id in ids {
+            let heir = match verdict(salt, Tag(id)) {
+                Verdict::WakeAndStop => Heir::Anybody,
+                _ => Heir::Exclusive,
+            };
+            let woken = self.choose(&[id], key, token, heir);
+            expected.shared += woken.shared;
+            expected.exclusive += woken.exclusive;
+        }
         assert_eq!(woken, (!panicked).then_some(expected));
     }
 
