@@ -233,9 +233,9 @@ impl File {
     /// caller asked for. Gives both as they are where others have changed the file's length.
     #[inline]
     fn after_part(&self, offset: u64, done: usize, wanted: usize, len: usize) -> (usize, usize) {
-        // A page that was read after a cut has zeros beyond it, and then this sees the cut (unless
-        // the file has grown again since): the one who filled the page has seen it.
-        let left = self.file.len().saturating_sub(offset);
+        // A page that was read after a cut has zeros beyond it, and then this sees the cut, as the
+        // one who filled the page has (unless the file has grown again since).
+        let left = self.file.readable_len().saturating_sub(offset);
         if (done as u64) > left {
             (left as usize, left as usize)
         } else if done == wanted && done < len {

@@ -34,6 +34,9 @@ impl Core {
         let key = file.key(last);
         let copy = if is_cut && tail > 0 { Some(self.take_frame(key, None)?) } else { None };
         let resized = self.without_write_backs(file, || {
+            if is_cut {
+                file.begin_cut(len);
+            }
             let (before, began) = {
                 let mut durability = file.durability.lock();
                 let before = durability.device_len;
@@ -56,6 +59,7 @@ impl Core {
                 // The file system may have done a part of it.
                 durability.note_zeroed(began);
             }
+            file.end_cut();
             match copy {
                 Some(copy) if resized.is_ok() => {
                     self.cut_page(file, last, tail, copy);

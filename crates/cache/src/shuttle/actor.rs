@@ -139,7 +139,9 @@ impl<'a> Actor<'a> {
         let mut memory = vec![0xee; (pages as usize + 1) * PAGE_BYTES];
         let aligned = memory.as_ptr().align_offset(PAGE_BYTES);
         let buf = &mut memory[aligned..][..pages as usize * PAGE_BYTES];
-        let read = if self.seed.coin() {
+        let cuts = || world.cuts[number].each_ref().map(|count| count.load(Ordering::Relaxed));
+        let (cuts_before, is_kept) = (cuts(), self.seed.coin());
+        let read = if is_kept {
             file.read_at(buf, offset(first))
         } else {
             file.read_uncached_at(buf, offset(first))
@@ -148,6 +150,9 @@ impl<'a> Actor<'a> {
         let Some(bytes) = read else {
             return reads.into_iter().for_each(|(stamp, read)| self.fail(stamp, read));
         };
+        let is_uncut = cuts() == cuts_before && cuts_before[0] == cuts_before[1];
+        let is_untouched = buf[bytes..].iter().all(|&byte| byte == 0xee);
+        assert!(is_untouched || !is_kept || !is_uncut, "bytes beyond what was read");
         buf[bytes..].fill(0);
         for ((stamp, read), bytes) in reads.into_iter().zip(buf.chunks(PAGE_BYTES)) {
             self.judge(stamp, read, bytes);
@@ -288,7 +293,9 @@ impl<'a> Actor<'a> {
         let begun: Vec<_> = run(first, self.world.plan.pages - first.page)
             .map(|stamp| (stamp, world.history(stamp).begin_write(zeros(stamp == first, tail))))
             .collect();
+        world.cuts[number][0].fetch_add(1, Ordering::Relaxed);
         let is_done = world.allowed(file.set_len(offset(first) + tail)).is_some();
+        world.cuts[number][1].fetch_add(1, Ordering::Relaxed);
         world.note(self.number, &("cut", first, tail, is_done));
         let outcome = if is_done { Outcome::Done } else { Outcome::Failed };
         for (stamp, sequence) in begun {

@@ -34,6 +34,8 @@ pub(super) struct World {
     /// By file and page: what a crash must leave at least.
     durable: Vec<Mutex<Vec<Synced>>>,
     syncs: Mutex<u64>,
+    /// By file: how many changes of its length have begun, and how many have ended.
+    pub(super) cuts: Vec<[AtomicU64; 2]>,
     /// By file: the last log sequence number under which a page was held back.
     pub(super) held_until: Vec<AtomicU64>,
     /// All that happened, in its order.
@@ -241,6 +243,7 @@ pub(super) fn run(seed: u64) -> u64 {
         histories,
         durable: Vec::new(),
         syncs: Mutex::new(0),
+        cuts: (0..FILES).map(|_| Default::default()).collect(),
         held_until: (0..FILES).map(|_| AtomicU64::new(0)).collect(),
         events: Mutex::new(DefaultHasher::new()),
     };

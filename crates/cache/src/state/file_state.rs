@@ -41,6 +41,8 @@ pub(crate) struct FileState {
     pub(crate) len_unit: u64,
     /// The length in bytes, as the handles see it. Bytes of cached pages beyond it are zero.
     pub(crate) len: AtomicU64,
+    /// To what it is being cut, while the device may be shorter than `len`; else `u64::MAX`.
+    pub(crate) cutting_to: AtomicU64,
     /// Shared by writers, except those of `overwrite.rs`; exclusive to who changes the length.
     pub(crate) writers: StripedRwLatch,
     /// Shared by write-backs; exclusive to who changes the length on the device.
@@ -97,6 +99,27 @@ impl FileState {
         // ORDER[FILE-LEN]: Acquire; pairs with the Release in `grow` and `set_len`: one who sees a
         // length finds the pages that it covers in the index, or on the device.
         self.len.load(Ordering::Acquire)
+    }
+
+    /// Up to where a page that has been read has bytes of the file, and not zeros for want of any.
+    #[inline]
+    pub(crate) fn readable_len(&self) -> u64 {
+        // ORDER[FILE-LEN]: Acquire; pairs with the Release in `end_cut`: one who sees no cut any
+        // more sees the length that it has left.
+        let cutting_to = self.cutting_to.load(Ordering::Acquire);
+        self.len().min(cutting_to)
+    }
+
+    /// The device is about to be cut. The caller then locks `durability`, as do those who find the
+    /// device cut: so they see this, and so do those whom they give the page.
+    pub(crate) fn begin_cut(&self, len: u64) {
+        self.cutting_to.store(len, Ordering::Relaxed);
+    }
+
+    /// The handles see the length that the cut has left.
+    pub(crate) fn end_cut(&self) {
+        // ORDER[FILE-LEN]: Release; pairs with the Acquire in `readable_len`.
+        self.cutting_to.store(u64::MAX, Ordering::Release);
     }
 
     /// `len`, as the file can have it.

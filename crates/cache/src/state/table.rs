@@ -213,6 +213,7 @@ impl Files {
             len_unit: if hook.is_some() { pages.memory().page_bytes() as u64 } else { 1 },
             hook,
             len: AtomicU64::new(0),
+            cutting_to: AtomicU64::new(u64::MAX),
             writers: StripedRwLatch::default(),
             write_backs: RwLatch::default(),
             syncs: GroupCommit::new(pages.supply.waits.clone(), pages.reasons.file),

@@ -19,19 +19,21 @@ use crate::scene::{sim, small, turn, writable};
 
 /// A device half of whose queued transfers end with `EINTR` (those did happen, which harms nobody),
 /// and whose blocking ones panic, if they shall. A write at the beginning of a file stops at gates,
-/// if there are any: before it is made twice, and after it twice.
+/// if there are any: before it is made twice, and after it twice; so does the next cut, after it twice.
 struct Odd {
     device: Arc<SimDevice>,
     completions: AtomicU64,
     panics: AtomicBool,
     gates: Mutex<Option<Arc<[Barrier; 4]>>>,
+    after_cut: Mutex<Option<Arc<[Barrier; 2]>>>,
 }
 
 impl Odd {
     fn new(seed: u64) -> Arc<Self> {
         let device = sim(seed, FaultPlan::default());
         let (completions, panics) = (AtomicU64::new(0), AtomicBool::new(false));
-        Arc::new(Self { device, completions, panics, gates: Mutex::new(None) })
+        let (gates, after_cut) = (Mutex::new(None), Mutex::new(None));
+        Arc::new(Self { device, completions, panics, gates, after_cut })
     }
 
     fn may_panic(&self) {
@@ -59,7 +61,12 @@ unsafe impl Device for Odd {
     }
 
     fn set_len(&self, file: DeviceFile, len_bytes: u64) -> Result<(), Errno> {
-        self.device.set_len(file, len_bytes)
+        let cut = self.device.set_len(file, len_bytes);
+        let gates = self.after_cut.lock().take();
+        gates.iter().flat_map(|gates| gates.iter()).for_each(|gate| {
+            gate.wait();
+        });
+        cut
     }
 
     unsafe fn read(&self, file: DeviceFile, offset: u64, bufs: IoBufs) -> Result<usize, Errno> {
@@ -201,4 +208,28 @@ fn a_write_under_way_in_a_failed_flush_is_made_again() {
     file.sync_all().unwrap();
     device.device.crash();
     assert_eq!(device.device.bytes("f").unwrap()[..512], [5; 512]);
+}
+
+/// The handles have the length of before until the device says that it is done.
+#[test]
+fn a_read_beside_a_cut_has_no_more_than_the_device() {
+    let _turn = turn();
+    const LEN: usize = 700;
+    let device = Odd::new(59);
+    device.device.put("f", &[1; 10 * 512]);
+    let cache = small(16, 512).device(device.clone()).io(Io::Blocking).build().unwrap();
+    let file = cache.open("f", writable()).unwrap();
+    let gates = Arc::new([Barrier::new(2), Barrier::new(2)]);
+    *device.after_cut.lock() = Some(gates.clone());
+    thread::scope(|scope| {
+        let cutter = scope.spawn(|| file.set_len(LEN as u64));
+        gates[0].wait();
+        let mut bytes = [9; 10 * 512];
+        let (read, len) = (file.read_at(&mut bytes, 0), file.len());
+        gates[1].wait();
+        cutter.join().unwrap().unwrap();
+        assert_eq!((read, len), (Ok(LEN), 10 * 512));
+        assert!(bytes[..LEN].iter().all(|byte| *byte == 1));
+    });
+    assert_eq!(file.len(), LEN as u64);
 }

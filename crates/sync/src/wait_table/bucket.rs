@@ -78,8 +78,8 @@ struct Queue<K> {
 }
 
 // SAFETY: the queue is guarded by LOCKED (B1), and nodes of other threads are reached only through
-// it; keys are compared by whichever thread holds the lock, hence `K: Sync`, and a requeue leaves one
-// in another thread's node, hence `K: Send`.
+// it; keys are compared by whichever thread holds the lock, hence `K: Sync`, and a requeue leaves
+// one in another thread's node, hence `K: Send`.
 unsafe impl<K: Send + Sync> Sync for Bucket<K> {}
 // SAFETY: a bucket owns nothing; its nodes belong to threads that borrow the table.
 unsafe impl<K: Sync> Send for Bucket<K> {}
