@@ -11,7 +11,7 @@ use crate::observation::{
     StallRow, ThreadRow, TimeSpent, Totals, WaitRow, WakeCause, WakeRow, Waking,
 };
 use crate::programs::{Programs, VARIABLES};
-use crate::tracer::{Notice, TraceError};
+use crate::tracer::{Notice, TraceError, is_in_initial_namespace};
 use crate::unwind::{FutexPlace, Pair, Paths, StackCopies, kernel_stack_id};
 
 /// A record of the kernel's, read from its begin on.
@@ -260,6 +260,10 @@ fn file_name(reader: &mut Reader<'_>) -> Option<String> {
 /// Names the descriptors of threads that were asleep when they were attached to: the programs look
 /// at files in the thread that begins to wait. That is what the descriptor is now.
 fn name_descriptors(seen: &mut Observation) {
+    // Elsewhere /proc has other numbers.
+    if !is_in_initial_namespace() {
+        return;
+    }
     let running = |pid| seen.processes.iter().any(|of| of.pid == pid && of.running);
     for row in seen.waits.iter_mut().filter(|row| row.object_name.is_none()) {
         if let Object::Descriptor(descriptor) = row.object

@@ -201,8 +201,9 @@ impl Side {
         Self {
             seconds: (duration_ns / 1e9).max(1e-9),
             has_ended: trust["processes_running"] == 0,
-            cpu_ns: number(&summary["user_ns"]) + number(&summary["system_ns"])
-                - number(&summary["tracing_cpu_ns"]),
+            cpu_ns: (number(&summary["user_ns"]) + number(&summary["system_ns"])
+                - number(&summary["tracing_cpu_ns"]))
+            .max(0.0),
             threads_ns: report["time"]["wall_ns"]
                 .as_f64()
                 .unwrap_or_else(|| duration_ns * number(&summary["threads"])),
@@ -235,7 +236,11 @@ impl Total {
         let price = (old.likely_ns + new.likely_ns) / (old.count + new.count).max(1.0);
         let whole =
             |of: &Side| if old.of_threads || new.of_threads { of.threads_ns } else { of.cpu_ns };
-        let part = |count: f64, of: &Side| 100.0 * price * count / whole(of).max(1.0);
+        // Of a program that took no time nothing is a share.
+        let part = |count: f64, of: &Side| match whole(of) {
+            0.0 => 0.0,
+            whole => 100.0 * price * count / whole,
+        };
         Self {
             before: part(old.count, before),
             after: part(new.count, after),
@@ -339,7 +344,9 @@ impl Diff {
             let per_unit = [old.count / units[0], new.count / units[1]];
             let cost = Total::new(old, new, before, after, units);
             all.add(cost);
-            counts += per_unit[0] + per_unit[1];
+            if cost.before + cost.after > 0.0 {
+                counts += per_unit[0] + per_unit[1];
+            }
             let Some(change) = change(sums, units) else { continue };
             total.add(cost);
             let percent_most = [old.percent, new.percent];
@@ -395,8 +402,11 @@ impl fmt::Display for Diff {
                 Verdict::Unknown => "unknown",
             };
             let Total { before, after, after_of_before } = self.total;
-            let [before, after, of_before] =
-                [before, after, after_of_before].map(|share| percents(share, share));
+            let share = |share: f64| match share > 100.0 {
+                true => format!("{} %", digits(share)),
+                false => percents(share, share),
+            };
+            let [before, after, of_before] = [before, after, after_of_before].map(share);
             writeln!(
                 f,
                 "{verdict:<7} in all: changes take {before} → {after} of CPU and threads' time, a \
@@ -505,6 +515,11 @@ mod tests {
         before["findings"].as_array_mut().unwrap().remove(0);
         after["findings"].as_array_mut().unwrap().remove(0);
         assert_eq!(diff(&before, &after).verdict, Verdict::Same);
+        let far_worse = diff(
+            &report("a", 1.0, &[("small", 10, 1.0)]),
+            &report("a", 1.0, &[("small", 9_000, 900.0)]),
+        );
+        assert!(far_worse.to_string().contains("a second 900 % of what one took"), "{far_worse}");
         // Ten times the work, with ten times the waste.
         let more = report("a", 100.0, &[("small", 10_000, 0.5)]);
         assert_eq!(diff(&before, &more).verdict, Verdict::Same);

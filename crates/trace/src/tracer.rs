@@ -170,7 +170,7 @@ pub enum Notice {
 }
 
 /// Whether processes have the kernel's own numbers here. KERNEL: `PROC_PID_INIT_INO`.
-fn is_in_initial_namespace() -> bool {
+pub(crate) fn is_in_initial_namespace() -> bool {
     const INITIAL: &str = "pid:[4026531836]";
     std::fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == INITIAL)
 }

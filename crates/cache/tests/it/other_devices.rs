@@ -19,7 +19,8 @@ use crate::scene::{sim, small, turn, writable};
 
 /// A device half of whose queued transfers end with `EINTR` (those did happen, which harms nobody),
 /// and whose blocking ones panic, if they shall. A write at the beginning of a file stops at gates,
-/// if there are any: before it is made twice, and after it twice; so does the next cut, after it twice.
+/// if there are any: before it is made twice, and after it twice. So does the next cut: after it
+/// twice.
 struct Odd {
     device: Arc<SimDevice>,
     completions: AtomicU64,

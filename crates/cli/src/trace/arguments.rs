@@ -132,7 +132,8 @@ pub(crate) enum Compared {
     ///
     /// Exit code: 0; 1 if all that changed costs more than before, by a tenth and by 1 % of CPU
     /// and threads' time, in a run or second as well as in proportion to what the program takes;
-    /// 125 if one of the files is no such report, or lost events could turn the verdict.
+    /// 125 if one of the files is no such report, lost events could turn the verdict, or wakeups
+    /// were judged in one of them only.
     Diff {
         /// The report before, as --json writes it.
         before: PathBuf,

@@ -1,7 +1,5 @@
 //! `unherd prove`: programs of which it is known what each cure does to them.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -286,12 +284,14 @@ fn root_interrupted_trace_tells_what_it_saw() {
     if is_refused(&prove(&place, "", &["true"])) {
         return;
     }
-    let pipe = place.path().join("alive");
-    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let sign = place.path().join("alive");
     let script = format!("{} pace 50 500; echo here >alive; sleep 1000", scenes(&place, &["-g"]));
     let mut command = place.command("prove -- sh -c");
-    let prove = command.arg(&script).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    BufReader::new(File::open(&pipe).unwrap()).read_line(&mut String::new()).unwrap();
+    let command = command.arg(&script).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut prove = command.spawn().unwrap();
+    while !sign.exists() && prove.try_wait().unwrap().is_none() {
+        std::thread::yield_now();
+    }
     assert!(send("-INT", &prove.id().to_string()));
     let output = prove.wait_with_output().unwrap();
     let [stdout, stderr] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
