@@ -138,7 +138,8 @@ fn trace_looks(scene: &str, options: &TraceOptions) -> (Observation, Value, Rang
         let (seen, truth) = trace_with(scene, options);
         let (looks, certain) = (number(&truth, "looks"), number(&truth, "certain"));
         if certain * 2 >= looks {
-            return (seen, truth, certain..looks);
+            // The kernel tells all but one switch in some thousands, and then a look is missing.
+            return (seen, truth, certain - certain / 100..looks);
         }
     }
     panic!("in no run of {scene} half the looks were certain");
