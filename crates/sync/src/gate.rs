@@ -351,7 +351,8 @@ impl Gate {
         if self.state().is_clear() {
             self.row.note_change(now());
         }
-        // ORDER[GATE]: Release; pairs with the Acquire in `end_of_timeout`, which sees that time.
+        // ORDER[GATE]: Release; pairs with the Acquire in `end_of_timeout`, which sees that time
+        // (no model: the clock is none of theirs).
         let before = self.word.fetch_update(Ordering::Release, Ordering::Relaxed, congest);
         match before {
             Ok(before) if State(before).is_clear() => self.row.note_change(now()),
@@ -485,8 +486,8 @@ impl Gate {
     /// Takes one token back.
     fn clear(&self) {
         let clear = |word| Some(State(word).clear().0);
-        // ORDER[GATE]: Release; pairs with the Acquires in `is_open`, `go_or`, `let_go` and
-        // `end_of_timeout` (loom: `clear_reaches_a_waiter`).
+        // ORDER[GATE]: Release; pairs with the Acquires in `is_open`, `wait_slow`, `go_or`,
+        // `let_go` and `end_of_timeout` (loom: `clear_reaches_a_waiter`).
         let before = self.word.fetch_update(Ordering::Release, Ordering::Relaxed, clear);
         let before = State(before.unwrap_or_default());
         if before.tokens() > 1 {
@@ -689,7 +690,7 @@ impl Gate {
     fn end_of_timeout(&self, deadline: Deadline) -> WaitEnd {
         let now = now();
         // ORDER[GATE]: Acquire; pairs with the Release in `clear`: it goes as if it was let go
-        // (loom: `timeout_meets_clear`).
+        // (loom: `timeout_meets_clear`); and with that in `add_token`: it sees when that was.
         let state = State(self.word.load(Ordering::Acquire));
         if state.is_closed() {
             return WaitEnd::Cancelled;

@@ -104,7 +104,7 @@ impl WakeBatch {
             }
             let verdict = choose(node);
             let is_chosen = matches!(verdict, Verdict::Wake | Verdict::WakeAndStop);
-            // Of one that chooses nobody else it does not matter which kind the next is.
+            // A filter that stops there has chosen one waiter, and not all of a kind.
             let heir = match verdict {
                 Verdict::WakeAndStop => Heir::Anybody,
                 _ => self.message.heir,
